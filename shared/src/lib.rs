@@ -1,0 +1,2 @@
+//! dflash-shared
+#![forbid(unsafe_code)]

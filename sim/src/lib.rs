@@ -1,0 +1,2 @@
+//! dflash-sim
+#![forbid(unsafe_code)]

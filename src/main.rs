@@ -1,0 +1,2 @@
+//! dflash
+fn main() {}
