@@ -1,0 +1,1 @@
+//! Steps composed from different buckets.
