@@ -7,7 +7,9 @@
 use serde::{Deserialize, Serialize};
 
 /// The one number that decides everything random in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Seed(pub u64);
 
@@ -80,6 +82,9 @@ mod tests {
         for number in 0..60_000 {
             counts[Seed(9).below(Stream::Decision, number, 6) as usize] += 1;
         }
-        assert!(counts.iter().all(|&c| (9_600..10_400).contains(&c)), "{counts:?}");
+        assert!(
+            counts.iter().all(|&c| (9_600..10_400).contains(&c)),
+            "{counts:?}"
+        );
     }
 }

@@ -109,7 +109,10 @@ impl fmt::Display for Bytes {
     /// In the largest binary unit that keeps at least one whole, with one digit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-        let unit = (0..UNITS.len()).rev().find(|u| self.0 >> (10 * u) > 0).unwrap_or(0);
+        let unit = (0..UNITS.len())
+            .rev()
+            .find(|u| self.0 >> (10 * u) > 0)
+            .unwrap_or(0);
         if unit == 0 {
             return write!(f, "{} B", self.0);
         }
@@ -130,7 +133,10 @@ mod tests {
 
     #[test]
     fn identities_carry_their_letter() {
-        assert_eq!(format!("{} {} {}", TargetId(3), MicrobatchId(12), BucketId(0)), "t3 m12 b0");
+        assert_eq!(
+            format!("{} {} {}", TargetId(3), MicrobatchId(12), BucketId(0)),
+            "t3 m12 b0"
+        );
     }
 
     #[test]

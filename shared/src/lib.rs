@@ -5,6 +5,7 @@
 //! a function of its arguments. [`core::Core::on`] is the only mutator.
 #![forbid(unsafe_code)]
 
+pub mod core;
 pub mod draw;
 pub mod id;
 pub mod plan;

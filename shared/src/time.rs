@@ -116,11 +116,11 @@ mod tests {
 
     #[test]
     fn spans_are_differences_of_times() {
+        assert_eq!(Time::from_ns(70) - Time::from_ns(30), Span::from_ns(40));
         assert_eq!(
-            Time::from_ns(70) - Time::from_ns(30),
-            Span::from_ns(40)
+            Time::from_ns(5) + Span::from_ms(1),
+            Time::from_ns(1_000_005)
         );
-        assert_eq!(Time::from_ns(5) + Span::from_ms(1), Time::from_ns(1_000_005));
     }
 
     #[test]

@@ -139,7 +139,11 @@ impl Plan {
 
     /// The largest microbatch's hidden states. [bytes]
     pub fn bytes_max(&self) -> Bytes {
-        self.microbatches.iter().map(|m| m.bytes).max().unwrap_or_default()
+        self.microbatches
+            .iter()
+            .map(|m| m.bytes)
+            .max()
+            .unwrap_or_default()
     }
 
     /// A fingerprint of everything a run depends on: order, sizes, steps and drafters.

@@ -1,5 +1,5 @@
 //! Microbatches to a dispatch order.
-use super::{Plan};
+use super::Plan;
 use crate::draw::Seed;
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
