@@ -9,4 +9,5 @@ pub mod core;
 pub mod draw;
 pub mod id;
 pub mod plan;
+pub mod policy;
 pub mod time;

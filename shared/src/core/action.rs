@@ -64,11 +64,6 @@ pub enum Action {
         /// Whose.
         microbatch: MicrobatchId,
     },
-    /// Forget the gradients that a drafter accumulated in the step under way: its work is done again by others.
-    Forget {
-        /// Who.
-        drafter: DrafterId,
-    },
     /// Report [`Event::WakeDue`](super::Event::WakeDue) at this instant.
     Wake {
         /// When.

@@ -1,5 +1,208 @@
 //! The scheduling core: a state machine with one mutator, [`Core::on`].
+//!
+//! ```text
+//!            target                       where HS wait              drafter
+//! Pending -> Forwarding -> Held -> Staging -> Queued -> Fetching -> Ready -> Training -> Trained -> Committed
+//!                 |  (block: waits for a slot)   ^ lanes of the policy's Dispatch           optimizer step
+//!                 +-- slot reserved before (reserve)
+//! ```
+//!
+//! A driver reports an [`Event`] with its time; the core believes it ([`facts`](self)), then settles: it grants slots, feeds targets, lets
+//! drafters take and train, and applies optimizer steps until nothing more is legal, writing the orders into [`Actions`]. What is legal
+//! stands in `rules`, what is preferred in [`policy`](crate::policy).
+//!
+//! The core knows sizes and identities, no tensors. It cannot fail: bad plans and policies are refused before, failed work is an event,
+//! and a broken rule is a bug that panics with the rule as its message.
+
 mod action;
+mod activity;
 mod event;
+mod facts;
+mod invariant;
+mod memory;
+mod rules;
+mod settle;
+mod stall;
+mod state;
+
+use crate::draw::Seed;
+use crate::id::{DrafterId, StepId, TargetId};
+use crate::plan::Plan;
+use crate::policy::{Dispatch, Policy, View};
+use crate::time::Time;
+use rules::Caps;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
 pub use action::{Action, Actions};
+pub use activity::Activity;
 pub use event::{Event, Group, Outcome};
+pub use invariant::check;
+pub use rules::may_take;
+pub use stall::{Stall, Wait};
+pub use state::{
+    DrafterState, HsUse, Life, Memo, Phase, Presence, State, Status, TargetState, TargetTask, Use,
+};
+
+/// One run's scheduler: the plan, the policy, and what happened so far.
+#[derive(Clone, Debug)]
+pub struct Core {
+    plan: Arc<Plan>,
+    policy: Policy,
+    dispatch: &'static dyn Dispatch,
+    caps: Caps,
+    grad_accum: u32,
+    seed: Seed,
+    state: State,
+}
+
+impl Core {
+    /// A core before its first event.
+    ///
+    /// The caller has had plan and policy [checked](crate::policy::check); what fails here is a bug of the caller.
+    ///
+    /// # Panics
+    /// When there is no worker of either kind, nothing is accumulated, or the policy composes steps and the plan does not.
+    pub fn new(plan: Arc<Plan>, policy: Policy, grad_accum: u32, seed: Seed) -> Self {
+        assert!(
+            policy.targets > 0 && policy.drafters > 0,
+            "a run has workers of both kinds"
+        );
+        assert!(grad_accum > 0, "an optimizer step accumulates something");
+        let dispatch = policy.queue.dispatch();
+        assert_eq!(
+            policy.queue == crate::policy::Queue::Composed,
+            plan.is_composed()
+                || plan.microbatches.is_empty() && policy.queue == crate::policy::Queue::Composed,
+            "composed steps are dispatched by plan, and only they are"
+        );
+        let state = State::new(&plan, &policy, dispatch.lanes(&plan, &policy));
+        let caps = Caps::of(&policy, dispatch, &plan);
+        Self {
+            plan,
+            policy,
+            dispatch,
+            caps,
+            grad_accum,
+            seed,
+            state,
+        }
+    }
+
+    /// Takes in one fact and orders what follows from it. The only mutator.
+    ///
+    /// Contracts, asserted here and below:
+    /// 1. `now` never goes back; equal times keep the order of the calls.
+    /// 2. `out` is empty on entry; the driver carries out or records all of it before the next call.
+    /// 3. Every started piece of work ends exactly once, done or failed.
+    /// 4. What a policy prefers must be legal.
+    /// 5. When a worker is lost, its open work has been reported as failed before.
+    pub fn on(&mut self, now: Time, event: Event, out: &mut Actions) {
+        assert!(now >= self.state.now, "time never goes back");
+        assert!(
+            out.is_empty(),
+            "all orders of the last event were carried out before the next"
+        );
+        self.state.now = now;
+        self.take_in(event, out);
+        self.settle(out);
+    }
+
+    /// Whether every worker was told to stop.
+    pub fn is_finished(&self) -> bool {
+        self.state.phase == Phase::Finished
+    }
+
+    /// The work.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// The choices.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// What happened so far.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Microbatches a drafter accumulates in one optimizer step.
+    pub fn grad_accum(&self) -> u32 {
+        self.grad_accum
+    }
+
+    /// The optimizer step under way.
+    pub fn step(&self) -> StepId {
+        self.state.step
+    }
+
+    /// What a policy sees.
+    pub fn view(&self) -> View<'_> {
+        View {
+            plan: &self.plan,
+            policy: &self.policy,
+            state: &self.state,
+            grad_accum: self.grad_accum,
+            seed: self.seed,
+        }
+    }
+}
+
+impl State {
+    fn new(plan: &Plan, policy: &Policy, lanes: usize) -> Self {
+        let targets = usize::from(policy.targets);
+        let drafters = usize::from(policy.drafters);
+        let total =
+            u32::try_from(plan.microbatches.len()).expect("microbatches are counted in u32");
+        let target = TargetState {
+            presence: Presence::Present,
+            task: TargetTask::Idle,
+            copies_out: 0,
+            begun: 0,
+        };
+        let drafter = DrafterState {
+            presence: Presence::Present,
+            training: None,
+            fetching: None,
+            ready: VecDeque::new(),
+            applying: false,
+            trained: Vec::new(),
+            taken: 0,
+            window_buckets: 0,
+            own_steps: 0,
+            cursor: 0,
+        };
+        Self {
+            now: Time::ZERO,
+            phase: Phase::New,
+            lives: vec![Life::NEW; plan.microbatches.len()],
+            again: BTreeSet::new(),
+            next: 0,
+            targets: vec![target; targets],
+            idle_targets: (0..targets).map(TargetId::from_index).collect(),
+            holding: VecDeque::new(),
+            lanes: vec![VecDeque::new(); lanes],
+            drafters: vec![drafter; drafters],
+            idle_drafters: (0..drafters).map(DrafterId::from_index).collect(),
+            hs: HsUse::new(usize::from(plan.buckets), targets, drafters),
+            untaken: total,
+            untaken_of_bucket: plan.bucket_counts(),
+            untaken_of_drafter: (0..drafters as u32)
+                .map(|d| total.saturating_sub(d).div_ceil(drafters as u32))
+                .collect(),
+            open: total,
+            in_flight: 0,
+            step: StepId(0),
+            step_taken: 0,
+            step_trained: 0,
+            memo: Memo::default(),
+            paused: false,
+            samples_in_flight: 0,
+            lagging: VecDeque::from(vec![0; usize::from(policy.gate_lag)]),
+            wake: None,
+            tickets: 0,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What each worker spends its time on, so that its shares of the run add up to the whole exactly.
+
+use super::{Core, Presence, TargetTask};
+use crate::id::{DrafterId, TargetId};
+use serde::{Deserialize, Serialize};
+
+/// What a worker does at an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Activity {
+    /// Computing: a forward, a training, an optimizer step.
+    Busy,
+    /// Waiting for a copy of its own, with nothing else to do.
+    Copying,
+    /// A target: waiting for a slot or held back by a gate.
+    Blocked,
+    /// Without work: a drafter waiting for hidden states, a target whose input has ended.
+    Starved,
+    /// A drafter: done with its share of the optimizer step, waiting for the others.
+    Barrier,
+    /// Not there: lost, or told to stop.
+    Absent,
+}
+
+impl Activity {
+    /// All of them, in the order of [`Activity::index`].
+    pub const ALL: [Self; 6] = [
+        Self::Busy,
+        Self::Copying,
+        Self::Blocked,
+        Self::Starved,
+        Self::Barrier,
+        Self::Absent,
+    ];
+
+    /// Its place in a table.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Its name in tables and figures.
+    pub const fn name(self) -> &'static str {
+        ["busy", "copying", "blocked", "starved", "barrier", "absent"][self as usize]
+    }
+}
+
+impl Core {
+    /// What a target does now.
+    pub fn target_activity(&self, target: TargetId) -> Activity {
+        let t = &self.state().targets[target.index()];
+        if t.presence != Presence::Present {
+            return Activity::Absent;
+        }
+        match t.task {
+            TargetTask::Forward(_) => Activity::Busy,
+            TargetTask::Copy(_) => Activity::Copying,
+            TargetTask::Hold(_) => Activity::Blocked,
+            TargetTask::Idle if self.next_input(target).is_none() => Activity::Starved,
+            TargetTask::Idle if t.copies_out > 1 => Activity::Copying,
+            TargetTask::Idle => Activity::Blocked,
+        }
+    }
+
+    /// What a drafter does now.
+    pub fn drafter_activity(&self, drafter: DrafterId) -> Activity {
+        let d = &self.state().drafters[drafter.index()];
+        if !d.is_present() {
+            Activity::Absent
+        } else if d.training.is_some() || d.applying {
+            Activity::Busy
+        } else if self.share_is_done(drafter) && self.state().open > 0 && self.step_is_begun() {
+            Activity::Barrier
+        } else if d.fetching.is_some() {
+            Activity::Copying
+        } else {
+            Activity::Starved
+        }
+    }
+
+    fn step_is_begun(&self) -> bool {
+        self.state().step_trained > 0 || self.state().drafters.iter().any(|d| d.training.is_some())
+    }
+}

@@ -1,0 +1,278 @@
+//! What the core remembers. Small, comparable and hashable, so that all interleavings of a small run can be searched.
+
+use crate::id::{Bytes, DrafterId, MicrobatchId, StepId, TargetId};
+use crate::time::Time;
+use std::collections::{BTreeSet, VecDeque};
+
+/// Where a microbatch is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Status {
+    /// No target has begun it, or it must be done again.
+    Pending,
+    /// A target computes it.
+    Forwarding,
+    /// Computed; its target holds the hidden states and waits for a slot.
+    Held,
+    /// On the way from the target to where it waits.
+    Staging,
+    /// Waiting for a drafter.
+    Queued,
+    /// On the way into the memory of the drafter that took it.
+    Fetching,
+    /// In the hands of the drafter that took it.
+    Ready,
+    /// Being trained on.
+    Training,
+    /// Trained on; its gradient waits for the optimizer step.
+    Trained,
+    /// Part of the weights.
+    Committed,
+    /// Given up after repeated failures; listed.
+    Failed,
+    /// Left undone by an orderly stop.
+    Skipped,
+}
+
+impl Status {
+    /// Whether no drafter has taken it yet, though one will.
+    pub fn is_untaken(self) -> bool {
+        self <= Self::Queued
+    }
+
+    /// Whether its hidden states exist somewhere, or are being made.
+    pub fn is_alive(self) -> bool {
+        (Self::Forwarding..=Self::Training).contains(&self)
+    }
+}
+
+/// One microbatch's course.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Life {
+    /// Where it is.
+    pub status: Status,
+    /// Failed attempts.
+    pub attempts: u8,
+    /// Whether it occupies a slot.
+    pub has_slot: bool,
+    /// The drafter whose depth that slot counts against, where the queue knows it.
+    pub slot_of: Option<DrafterId>,
+    /// The target in whose memory its hidden states lie, if they do.
+    pub at_target: Option<TargetId>,
+    /// Whether they lie in host memory.
+    pub at_host: bool,
+    /// The drafter in whose memory they lie, if they do.
+    pub at_drafter: Option<DrafterId>,
+    /// When it began to wait, as a running number; lower has waited longer.
+    pub ticket: u32,
+}
+
+impl Life {
+    pub(super) const NEW: Self = Self {
+        status: Status::Pending,
+        attempts: 0,
+        has_slot: false,
+        slot_of: None,
+        at_target: None,
+        at_host: false,
+        at_drafter: None,
+        ticket: 0,
+    };
+}
+
+/// Whether a worker is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Presence {
+    /// At work or idle.
+    Present,
+    /// Lost; it may join again.
+    Lost,
+    /// Told to stop.
+    Stopped,
+}
+
+/// What a target does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TargetTask {
+    /// Nothing.
+    Idle,
+    /// A forward.
+    Forward(MicrobatchId),
+    /// It holds hidden states that have no slot.
+    Hold(MicrobatchId),
+    /// It copies hidden states out and can do nothing beside.
+    Copy(MicrobatchId),
+}
+
+/// A target worker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TargetState {
+    /// Whether it is there.
+    pub presence: Presence,
+    /// What it does.
+    pub task: TargetTask,
+    /// Copies out of its memory under way beside its work.
+    pub copies_out: u8,
+    /// Under fixed round robin, how many of its own microbatches it has begun.
+    pub begun: u32,
+}
+
+/// A drafter worker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DrafterState {
+    /// Whether it is there.
+    pub presence: Presence,
+    /// What it trains on.
+    pub training: Option<MicrobatchId>,
+    /// What it is fetching.
+    pub fetching: Option<MicrobatchId>,
+    /// What it holds ready, in training order.
+    pub ready: VecDeque<MicrobatchId>,
+    /// Whether an optimizer step of its group is being applied.
+    pub applying: bool,
+    /// What it has trained on in the step under way, in order.
+    pub trained: Vec<MicrobatchId>,
+    /// Microbatches it has taken in the window it is taking for.
+    pub taken: u32,
+    /// Buckets in that window, one bit each.
+    pub window_buckets: u64,
+    /// Optimizer steps it has applied on its own.
+    pub own_steps: u32,
+    /// Under fixed assignment, first microbatch of the plan that may still be its own.
+    pub cursor: u32,
+}
+
+impl DrafterState {
+    /// Whether it is there.
+    pub fn is_present(&self) -> bool {
+        self.presence == Presence::Present
+    }
+
+    /// Hidden states it holds or is fetching, beside those it trains on.
+    pub fn held(&self) -> usize {
+        self.ready.len() + usize::from(self.fetching.is_some())
+    }
+}
+
+/// A number of hidden states and their size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Use {
+    /// How many. [slots]
+    pub count: u32,
+    /// How large in all. [bytes]
+    pub bytes: Bytes,
+}
+
+impl Use {
+    pub(super) fn add(&mut self, bytes: Bytes) {
+        self.count += 1;
+        self.bytes += bytes;
+    }
+
+    pub(super) fn sub(&mut self, bytes: Bytes) {
+        self.count = self
+            .count
+            .checked_sub(1)
+            .expect("what is given back was taken");
+        self.bytes -= bytes;
+    }
+}
+
+/// Hidden states by where they are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HsUse {
+    /// In slots, from grant to release.
+    pub slots: Use,
+    /// In existence, from the beginning of the forward to the end of the training, in slots or not.
+    pub alive: Use,
+    /// In slots, by bucket.
+    pub by_bucket: Vec<Use>,
+    /// In slots, by the drafter they are meant for, where the queue knows it.
+    pub by_drafter: Vec<Use>,
+    /// In each target's memory. [bytes]
+    pub at_target: Vec<Bytes>,
+    /// In host memory. [bytes]
+    pub at_host: Bytes,
+    /// In each drafter's memory. [bytes]
+    pub at_drafter: Vec<Bytes>,
+}
+
+/// How far the run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Not begun.
+    New,
+    /// Under way.
+    Running,
+    /// A stop was asked for: the step under way is finished.
+    Closing,
+    /// Nothing new is begun; what is in flight comes home.
+    Draining,
+    /// All workers were told to stop.
+    Finished,
+}
+
+/// What a [`Dispatch`](crate::policy::Dispatch) remembers between decisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Memo {
+    /// A pointer of its own: round robin's next bucket.
+    pub cursor: u32,
+    /// Decisions taken so far: the number by which random ones are drawn.
+    pub decisions: u64,
+}
+
+/// Everything the core remembers besides its inputs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    /// The latest event's time.
+    pub now: Time,
+    /// How far the run is.
+    pub phase: Phase,
+    /// Every microbatch's course.
+    pub lives: Vec<Life>,
+    /// Microbatches to do again, in plan order.
+    pub again: BTreeSet<MicrobatchId>,
+    /// Under shared input, the next microbatch that nobody has begun.
+    pub next: u32,
+    /// Target workers.
+    pub targets: Vec<TargetState>,
+    /// Idle targets, longest idle first.
+    pub idle_targets: VecDeque<TargetId>,
+    /// Targets that hold hidden states without a slot, longest first.
+    pub holding: VecDeque<TargetId>,
+    /// Hidden states that wait, by lane, in order of arrival.
+    pub lanes: Vec<VecDeque<MicrobatchId>>,
+    /// Drafter workers.
+    pub drafters: Vec<DrafterState>,
+    /// Drafters with room for hidden states, longest first.
+    pub idle_drafters: VecDeque<DrafterId>,
+    /// Hidden states by where they are.
+    pub hs: HsUse,
+    /// Microbatches that no drafter has taken yet and one will.
+    pub untaken: u32,
+    /// The same by bucket.
+    pub untaken_of_bucket: Vec<u32>,
+    /// The same by row modulo the number of drafters: who a queue a drafter is dealt to.
+    pub untaken_of_drafter: Vec<u32>,
+    /// Microbatches that are neither part of the weights nor given up.
+    pub open: u32,
+    /// Forwards, copies, trainings and optimizer steps under way.
+    pub in_flight: u32,
+    /// The optimizer step under way (all drafters as one).
+    pub step: StepId,
+    /// Microbatches taken for it (shared assignment).
+    pub step_taken: u32,
+    /// Microbatches trained for it.
+    pub step_trained: u32,
+    /// The policy's memory.
+    pub memo: Memo,
+    /// Whether the watermark holds targets back.
+    pub paused: bool,
+    /// Samples from the beginning of their forward to the end of their optimizer step. [samples]
+    pub samples_in_flight: u32,
+    /// Samples of past steps still counted in flight, oldest first; as many as the gate's lag.
+    pub lagging: VecDeque<u32>,
+    /// The wake-up asked for.
+    pub wake: Option<Time>,
+    /// Arrivals so far.
+    pub tickets: u32,
+}

@@ -1,0 +1,300 @@
+//! Whether a policy can work at all, known before anything runs.
+
+use super::{Assignment, Barrier, Enforce, Placement, Policy, Queue, Transport};
+use crate::id::Bytes;
+use crate::plan::Plan;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The run works, though perhaps not as meant.
+    Warning,
+    /// The run cannot make progress or contradicts itself.
+    Error,
+}
+
+/// One thing found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The policy's key it is about.
+    pub key: &'static str,
+    /// What is wrong with which value, the limit, and the way out. One line.
+    pub message: String,
+}
+
+/// A policy that cannot work: its first error.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("policy.{key}: {message}")]
+pub struct PolicyError {
+    /// The policy's key.
+    pub key: &'static str,
+    /// What is wrong, the limit, and the way out.
+    pub message: String,
+}
+
+/// What the check must know of the work.
+#[derive(Clone, Copy, Debug)]
+pub struct RunFacts {
+    /// Microbatches a drafter accumulates in one optimizer step.
+    pub grad_accum: u32,
+    /// The largest microbatch's hidden states. [bytes]
+    pub bytes_max: Bytes,
+    /// The most samples in one microbatch.
+    pub samples_max: u32,
+    /// Buckets that hold work.
+    pub buckets: u32,
+}
+
+impl RunFacts {
+    /// The facts of a plan.
+    pub fn of(plan: &Plan, grad_accum: u32) -> Self {
+        let samples = plan.microbatches.iter().map(|m| m.sample_count()).max();
+        Self {
+            grad_accum,
+            bytes_max: plan.bytes_max(),
+            samples_max: samples.unwrap_or(0),
+            buckets: plan.bucket_counts().iter().filter(|&&c| c > 0).count() as u32,
+        }
+    }
+}
+
+impl Policy {
+    /// Refuses a policy that cannot work, by its first error.
+    pub fn ensure(&self, facts: &RunFacts) -> Result<(), PolicyError> {
+        match check(self, facts)
+            .into_iter()
+            .find(|f| f.severity == Severity::Error)
+        {
+            Some(Finding { key, message, .. }) => Err(PolicyError { key, message }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everything that is wrong or doubtful, errors first.
+pub fn check(policy: &Policy, facts: &RunFacts) -> Vec<Finding> {
+    let mut found = Found(Vec::new());
+    counts(policy, facts, &mut found);
+    caps(policy, facts, &mut found);
+    choices(policy, &mut found);
+    gates(policy, facts, &mut found);
+    mixing(policy, facts, &mut found);
+    found.0.sort_by_key(|f| std::cmp::Reverse(f.severity));
+    found.0
+}
+
+struct Found(Vec<Finding>);
+
+impl Found {
+    fn error(&mut self, key: &'static str, message: String) {
+        self.0.push(Finding {
+            severity: Severity::Error,
+            key,
+            message,
+        });
+    }
+
+    fn warn(&mut self, key: &'static str, message: String) {
+        self.0.push(Finding {
+            severity: Severity::Warning,
+            key,
+            message,
+        });
+    }
+}
+
+fn counts(policy: &Policy, facts: &RunFacts, found: &mut Found) {
+    if policy.targets == 0 {
+        found.error(
+            "targets",
+            "0 target workers compute nothing; set at least 1".into(),
+        );
+    }
+    if policy.drafters == 0 {
+        found.error(
+            "drafters",
+            "0 drafter workers train nothing; set at least 1".into(),
+        );
+    }
+    if facts.grad_accum == 0 {
+        found.error(
+            "grad_accum",
+            "0 microbatches make no step; set training.grad_accum to at least 1".into(),
+        );
+    }
+}
+
+fn caps(policy: &Policy, facts: &RunFacts, found: &mut Found) {
+    let depths = [
+        ("depth_total", policy.depth_total),
+        ("depth_per_bucket", policy.depth_per_bucket),
+        ("depth_per_drafter", policy.depth_per_drafter),
+    ];
+    for (key, _) in depths.iter().filter(|(_, depth)| *depth == Some(0)) {
+        found.error(
+            key,
+            "0 slots let nothing pass; set at least 1, or leave the key out for no cap".into(),
+        );
+    }
+    let bytes = [
+        ("bytes_total", policy.bytes_total),
+        ("bytes_per_bucket", policy.bytes_per_bucket),
+        ("bytes_per_drafter", policy.bytes_per_drafter),
+    ];
+    for (key, cap) in bytes {
+        let Some(cap) = cap.filter(|&cap| cap < facts.bytes_max) else {
+            continue;
+        };
+        let largest = facts.bytes_max;
+        found.error(
+            key,
+            format!(
+                "{} bytes ({cap}) is smaller than the largest microbatch, {} bytes ({largest}); raise it to at least that, or lower training.token_budget",
+                cap.0, largest.0
+            ),
+        );
+    }
+    if policy.queue == Queue::Bucketed && policy.mix_enforce != Enforce::Take {
+        let needed = facts.buckets;
+        if let Some(depth) = policy.depth_total.filter(|&d| d > 0 && d < needed) {
+            found.error(
+                "depth_total",
+                format!("{depth} slots in all are fewer than the {needed} buckets that round robin visits; set at least {needed}"),
+            );
+        }
+    }
+}
+
+fn choices(policy: &Policy, found: &mut Found) {
+    let knows_drafter = match policy.queue {
+        Queue::PerDrafter => true,
+        Queue::Composed => policy.assignment == Assignment::Fixed,
+        Queue::Fifo | Queue::Bucketed | Queue::Dealt => false,
+    };
+    if policy.placement == Placement::Drafter && !knows_drafter {
+        found.error(
+            "placement",
+            "\"drafter\" needs a queue that knows the drafter beforehand (per-drafter, or composed with fixed assignment); choose \"target\" or \"host\"".into(),
+        );
+    }
+    let by_host = matches!(
+        policy.transport,
+        Transport::HostPageable | Transport::HostPinned
+    );
+    if by_host != (policy.placement == Placement::Host) {
+        found.error(
+            "transport",
+            format!(
+                "{:?} does not fit placement {:?}: host transports need placement \"host\", \"p2p\" and \"local\" need \"target\" or \"drafter\"",
+                policy.transport, policy.placement
+            ),
+        );
+    }
+    if policy.prefetch > 0 && !policy.overlap {
+        found.error(
+            "prefetch",
+            format!("{} microbatches ahead cannot arrive while copies stop compute; set overlap = true or prefetch = 0", policy.prefetch),
+        );
+    }
+    if policy.barrier == Barrier::None && policy.queue == Queue::Composed {
+        found.error(
+            "barrier",
+            "a composed step is one weight update for all drafters; set barrier = \"all\"".into(),
+        );
+    }
+    if policy.barrier == Barrier::None && policy.assignment == Assignment::Shared {
+        found.error("assignment", "\"shared\" shares one step among drafters; with barrier = \"none\" each has its own: set \"fixed\"".into());
+    }
+    if policy.queue == Queue::PerDrafter && policy.assignment == Assignment::Shared {
+        found.error(
+            "assignment",
+            "\"shared\" cannot hold where each drafter has its own queue; set \"fixed\"".into(),
+        );
+    }
+    if policy.queue == Queue::Dealt && policy.assignment == Assignment::Shared {
+        found.error(
+            "assignment",
+            "\"shared\" cannot hold where windows are dealt; set \"fixed\"".into(),
+        );
+    }
+}
+
+fn gates(policy: &Policy, facts: &RunFacts, found: &mut Found) {
+    let window = facts.grad_accum * u32::from(policy.drafters);
+    if let Some(high) = policy.gate_high {
+        let low = policy.gate_low.unwrap_or(high);
+        if low > high {
+            found.error(
+                "gate_low",
+                format!("{low} samples is above gate_high = {high}; set it below"),
+            );
+        }
+        let quantum = window * facts.samples_max;
+        let held = quantum * u32::from(policy.gate_lag)
+            + u32::from(policy.drafters) * u32::from(policy.prefetch) * facts.samples_max;
+        if high < quantum {
+            found.error("gate_high", format!("{high} samples in flight never complete a step of {quantum}; set at least {quantum}"));
+        } else if high <= quantum + held {
+            found.warn(
+                "gate_high",
+                format!(
+                    "{high} samples in flight leave no room to work ahead: one step takes {quantum} and consumers may hold {held} more; set it above {}",
+                    quantum + held
+                ),
+            );
+        }
+    } else if policy.gate_low.is_some() {
+        found.error(
+            "gate_low",
+            "a low mark without gate_high does nothing; set gate_high too, or leave it out".into(),
+        );
+    }
+    if policy.queue == Queue::Dealt
+        && let Some(depth) = policy.depth_total.filter(|&d| d > 0 && d < window)
+    {
+        found.error(
+            "depth_total",
+            format!("{depth} slots never hold a whole window of {window} (grad_accum {} x {} drafters); set at least {window}", facts.grad_accum, policy.drafters),
+        );
+    }
+}
+
+fn mixing(policy: &Policy, facts: &RunFacts, found: &mut Found) {
+    let window = facts.grad_accum;
+    let step = window * u32::from(policy.drafters);
+    let asked = [
+        ("mix_step_min", u32::from(policy.mix_step_min), step),
+        ("mix_window_min", u32::from(policy.mix_window_min), window),
+    ];
+    for (key, asked, size) in asked {
+        if asked > size {
+            found.error(key, format!("{asked} distinct buckets do not fit into {size} microbatches; set at most {size}"));
+        } else if asked > facts.buckets {
+            found.warn(key, format!("{asked} distinct buckets are asked for and {} hold work: every step will be an exception", facts.buckets));
+        }
+    }
+    if policy.mix_enforce == Enforce::Plan && policy.queue != Queue::Composed {
+        found.error(
+            "mix_enforce",
+            "\"plan\" needs queue = \"composed\"; set \"record\", or \"take\" (which can deadlock)"
+                .into(),
+        );
+    }
+    if policy.mix_enforce == Enforce::Take && policy.mix_window_min > 1 {
+        if facts.buckets > 64 {
+            found.error(
+                "mix_enforce",
+                format!(
+                    "\"take\" watches at most 64 buckets, the data has {}",
+                    facts.buckets
+                ),
+            );
+        }
+        found.warn("mix_enforce", format!(
+            "refusing hidden states so that each window holds {} distinct buckets can deadlock: the queue fills with buckets that nobody may take; queue = \"composed\" gives the guarantee without",
+            policy.mix_window_min
+        ));
+    }
+}

@@ -1,0 +1,30 @@
+//! One queue for all drafters: whoever is free takes what has waited longest.
+//!
+//! The simplest discipline, and the one to copy for a new one.
+
+use super::dispatch::{Dispatch, View};
+use super::{Policy, Queue};
+use crate::id::{DrafterId, MicrobatchId};
+use crate::plan::Plan;
+
+/// First in, first out.
+#[derive(Debug)]
+pub(super) struct Fifo;
+
+impl Dispatch for Fifo {
+    fn queue(&self) -> Queue {
+        Queue::Fifo
+    }
+
+    fn lanes(&self, _plan: &Plan, _policy: &Policy) -> usize {
+        1
+    }
+
+    fn lane(&self, _microbatch: MicrobatchId, _view: &View<'_>) -> usize {
+        0
+    }
+
+    fn pick(&self, drafter: DrafterId, view: &View<'_>) -> Option<MicrobatchId> {
+        view.head(0).filter(|&head| view.may_take(drafter, head))
+    }
+}

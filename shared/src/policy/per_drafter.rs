@@ -1,0 +1,36 @@
+//! One queue a drafter; microbatch i belongs to drafter i mod M, whoever of its queue is free or not.
+
+use super::dispatch::{Dispatch, View};
+use super::{Policy, Queue};
+use crate::id::{DrafterId, MicrobatchId};
+use crate::plan::Plan;
+
+/// Dealt out at the source.
+#[derive(Debug)]
+pub(super) struct PerDrafter;
+
+impl Dispatch for PerDrafter {
+    fn queue(&self) -> Queue {
+        Queue::PerDrafter
+    }
+
+    fn lanes(&self, _plan: &Plan, policy: &Policy) -> usize {
+        usize::from(policy.drafters)
+    }
+
+    fn lane(&self, microbatch: MicrobatchId, view: &View<'_>) -> usize {
+        self.consignee(microbatch, view)
+            .expect("a drafter is there")
+            .index()
+    }
+
+    fn consignee(&self, microbatch: MicrobatchId, view: &View<'_>) -> Option<DrafterId> {
+        let planned = microbatch.index() % usize::from(view.policy.drafters);
+        view.heir(DrafterId::from_index(planned))
+    }
+
+    fn pick(&self, drafter: DrafterId, view: &View<'_>) -> Option<MicrobatchId> {
+        view.head(drafter.index())
+            .filter(|&head| view.may_take(drafter, head))
+    }
+}
