@@ -38,7 +38,6 @@ pub(crate) enum Piece {
         group: Group,
         members: Vec<DrafterId>,
     },
-    Forget,
 }
 
 impl Piece {
@@ -47,7 +46,7 @@ impl Piece {
             Self::Forward { microbatch, .. }
             | Self::Copy { microbatch, .. }
             | Self::Train { microbatch, .. } => Some(*microbatch),
-            Self::Apply { .. } | Self::Forget => None,
+            Self::Apply { .. } => None,
         }
     }
 }
@@ -217,10 +216,6 @@ impl<Hidden> Hands<Hidden> {
             Piece::Apply {
                 step, ref members, ..
             } => on_duty(&mut self.drafter).apply(ApplyJob { step, ordered }, members),
-            Piece::Forget => {
-                on_duty(&mut self.drafter).forget();
-                Ok(())
-            }
         }
     }
 
@@ -246,13 +241,18 @@ impl<Hidden> Hands<Hidden> {
             Ok(copy) => (Some(copy), Ok(())),
             Err(error) => (None, Err(error)),
         };
-        store.arrive(microbatch, ticket, copy);
-        result
+        let is_current = store.arrive(microbatch, ticket, copy);
+        if is_current {
+            result
+        } else {
+            Err(lost(Missing(microbatch)))
+        }
     }
 }
 
 fn on_duty<T: ?Sized>(hand: &mut Option<Box<T>>) -> &mut T {
-    hand.as_mut().expect("an order goes to a thread that has the duty")
+    hand.as_mut()
+        .expect("an order goes to a thread that has the duty")
 }
 
 /// Hidden states that went with a lost worker can be made again.

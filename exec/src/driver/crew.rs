@@ -5,8 +5,8 @@ use crate::backend::Backend;
 use crate::error::{DriverError, WorkerId};
 use crate::store::Store;
 use crate::worker::{Duty, Order, Piece, Report, Station};
-use shared::policy::Policy;
 use shared::id::{DrafterId, TargetId};
+use shared::policy::Policy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +103,14 @@ impl Crew {
         self.lanes.contains_key(&worker)
     }
 
+    /// Drafters that take orders, in order.
+    pub(super) fn drafters(&self) -> impl Iterator<Item = DrafterId> {
+        self.lanes.keys().filter_map(|worker| match worker {
+            WorkerId::Drafter(id) => Some(*id),
+            WorkerId::Target(_) => None,
+        })
+    }
+
     /// Leaves the threads of these workers to the end of the process: one of them hangs, and none can be interrupted.
     pub(super) fn abandon(&mut self, workers: &[WorkerId]) {
         self.threads.retain(|(worker, _)| !workers.contains(worker));
@@ -176,7 +184,11 @@ fn duties(overlap: bool) -> &'static [Duty] {
         computes: true,
         copies: true,
     };
-    if overlap { &[COMPUTES, COPIES] } else { &[BOTH] }
+    if overlap {
+        &[COMPUTES, COPIES]
+    } else {
+        &[BOTH]
+    }
 }
 
 fn thread_name(worker: WorkerId, duty: Duty) -> String {
@@ -184,5 +196,9 @@ fn thread_name(worker: WorkerId, duty: Duty) -> String {
         WorkerId::Target(id) => id.to_string(),
         WorkerId::Drafter(id) => id.to_string(),
     };
-    if duty.computes { id } else { format!("{id}-copy") }
+    if duty.computes {
+        id
+    } else {
+        format!("{id}-copy")
+    }
 }

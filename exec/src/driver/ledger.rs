@@ -51,11 +51,6 @@ impl Ledger {
         busy.map(|(worker, _)| *worker).collect()
     }
 
-    /// Whether a drafter has yet to forget.
-    pub(super) fn is_forgetting(&self) -> bool {
-        self.open.values().flatten().any(|p| *p == Piece::Forget)
-    }
-
     pub(super) fn wake_at(&mut self, at: Time) {
         self.wakes.push(Reverse(at));
     }
@@ -79,7 +74,7 @@ impl Ledger {
             .retain(|(s, d, _)| *s != step || !holds(group, *d));
     }
 
-    pub(super) fn on_forget(&mut self, drafter: DrafterId) {
+    pub(super) fn on_lost(&mut self, drafter: DrafterId) {
         self.trained.retain(|(_, d, _)| *d != drafter);
     }
 }
@@ -137,8 +132,11 @@ mod tests {
                 Piece::Train { microbatch, step },
             );
         }
-        assert_eq!(ledger.trained_in(StepId(0)), [MicrobatchId(5), MicrobatchId(3)]);
-        ledger.on_forget(DrafterId(1));
+        assert_eq!(
+            ledger.trained_in(StepId(0)),
+            [MicrobatchId(5), MicrobatchId(3)]
+        );
+        ledger.on_lost(DrafterId(1));
         assert_eq!(ledger.trained_in(StepId(0)), [MicrobatchId(5)]);
         ledger.on_applied(StepId(0), Group::All);
         assert_eq!(ledger.trained_in(StepId(0)), []);

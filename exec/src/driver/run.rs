@@ -11,7 +11,7 @@ use crate::error::{DriverError, Site, WorkerId};
 use crate::store::{Place, Slots, Store};
 use crate::worker::{Order, Piece, Report};
 use shared::core::{Action, Actions, Core, Event, Group, Outcome};
-use shared::id::{Bytes, DrafterId, StepId};
+use shared::id::{Bytes, StepId};
 use shared::time::Time;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -25,8 +25,6 @@ pub(super) struct Run<B: Backend> {
     store: Arc<Store<B::Hidden>>,
     slots: Slots,
     ledger: Ledger,
-    /// Optimizer steps that wait until all drafters have forgotten what they were told to forget.
-    held: Vec<Piece>,
     clock: Clock,
     now: Time,
     reports: Receiver<Report>,
@@ -59,16 +57,13 @@ impl<B: Backend> Run<B> {
         reports: Receiver<Report>,
     ) -> Result<Self, DriverError> {
         let store = Arc::new(Store::default());
-        let watchdog = options.deadline.map(|deadline| Watchdog::start(deadline, &sender));
+        let watchdog = options
+            .deadline
+            .map(|deadline| Watchdog::start(deadline, &sender));
         let watchdog = watchdog.transpose()?;
         let watch = watchdog.as_ref().map(|dog| &dog.watch);
-        let (crew, stop_asked) = Crew::start(
-            &backend,
-            core.policy(),
-            &store,
-            watch,
-            (&sender, &reports),
-        )?;
+        let (crew, stop_asked) =
+            Crew::start(&backend, core.policy(), &store, watch, (&sender, &reports))?;
         Ok(Self {
             crew,
             watchdog,
@@ -76,11 +71,14 @@ impl<B: Backend> Run<B> {
             core,
             store,
             ledger: Ledger::default(),
-            held: Vec::new(),
             clock: Clock::scaled(backend.speedup()),
             now: Time::ZERO,
             reports,
-            stop: if stop_asked { Stop::Early } else { Stop::NotAsked },
+            stop: if stop_asked {
+                Stop::Early
+            } else {
+                Stop::NotAsked
+            },
             lost: Vec::new(),
             spent: Spent::default(),
         })
@@ -142,7 +140,10 @@ impl<B: Backend> Run<B> {
     /// The next report; `None` when a wake-up is due first.
     fn receive(&self) -> Option<Report> {
         let received = match self.ledger.next_wake() {
-            None => self.reports.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            None => self
+                .reports
+                .recv()
+                .map_err(|_| RecvTimeoutError::Disconnected),
             Some(at) => self.reports.recv_timeout(self.clock.until(at)),
         };
         match received {
@@ -161,7 +162,11 @@ impl<B: Backend> Run<B> {
         observer: &mut dyn Observer,
     ) -> Result<(), DriverError> {
         match report {
-            Report::Ended { worker, piece, result } => {
+            Report::Ended {
+                worker,
+                piece,
+                result,
+            } => {
                 if !self.ledger.close(worker, &piece) {
                     return Ok(());
                 }
@@ -172,20 +177,19 @@ impl<B: Backend> Run<B> {
                     }
                     Err(error) => return Err(self.failure(worker, &piece, error)),
                 };
-                if piece == Piece::Forget {
-                    self.release_held();
-                }
-                match fact(worker, &piece, outcome) {
-                    Some(event) => self.feed(event, actions, observer),
-                    None => Ok(()),
-                }
+                self.feed(fact(worker, &piece, outcome), actions, observer)
             }
-            Report::Panicked { worker, piece, message } => {
-                self.on_panic(worker, &piece, message, actions, observer)
-            }
+            Report::Panicked {
+                worker,
+                piece,
+                message,
+            } => self.on_panic(worker, &piece, message, actions, observer),
             Report::Hung(site) => Err(DriverError::Hung {
                 site,
-                deadline: self.watchdog.as_ref().map_or(Duration::ZERO, |dog| dog.watch.deadline()),
+                deadline: self
+                    .watchdog
+                    .as_ref()
+                    .map_or(Duration::ZERO, |dog| dog.watch.deadline()),
             }),
             Report::Stop if self.stop == Stop::NotAsked => {
                 self.stop = Stop::Asked;
@@ -196,7 +200,7 @@ impl<B: Backend> Run<B> {
         }
     }
 
-    /// A lost worker's open work is answered as failed, its memory is given up, and the core is told.
+    /// The core is told of a lost worker, then its open work is answered as failed.
     fn on_panic(
         &mut self,
         worker: WorkerId,
@@ -205,34 +209,27 @@ impl<B: Backend> Run<B> {
         actions: &mut Actions,
         observer: &mut dyn Observer,
     ) -> Result<(), DriverError> {
-        let known = self.crew.has(worker) || self.ledger.close(worker, piece);
-        if !known {
+        if !self.crew.has(worker) {
             return Ok(());
         }
         let site = Site {
             worker,
             microbatch: piece.microbatch(),
         };
-        if matches!(piece, Piece::Apply { .. }) {
-            return Err(DriverError::WorkerPanicked { site, message });
-        }
         self.lost.push(Loss { site, message });
         self.crew.dismiss(worker);
         self.store.lose(worker.into());
-        while let Some(piece) = self.ledger.close_first(worker) {
-            if matches!(piece, Piece::Apply { .. }) {
-                return Err(self.last_panic());
-            }
-            if let Some(event) = fact(worker, &piece, Outcome::Failed) {
-                self.feed(event, actions, observer)?;
-            }
-        }
         let event = match worker {
             WorkerId::Target(id) => Event::TargetLost(id),
             WorkerId::Drafter(id) => Event::DrafterLost(id),
         };
         self.feed(event, actions, observer)?;
-        self.release_held();
+        while let Some(piece) = self.ledger.close_first(worker) {
+            if matches!(piece, Piece::Apply { .. }) {
+                return Err(self.last_panic());
+            }
+            self.feed(fact(worker, &piece, Outcome::Failed), actions, observer)?;
+        }
         Ok(())
     }
 
@@ -245,8 +242,10 @@ impl<B: Backend> Run<B> {
     ) -> Result<(), DriverError> {
         self.now = self.now.max(self.clock.now());
         self.spent.events += 1;
-        if let Event::StepApplied { step, group } = event {
-            self.ledger.on_applied(step, group);
+        match event {
+            Event::StepApplied { step, group } => self.ledger.on_applied(step, group),
+            Event::DrafterLost(drafter) => self.ledger.on_lost(drafter),
+            _ => {}
         }
         self.core.on(self.now, event, actions);
         self.slots.record(&event, actions.as_slice());
@@ -262,6 +261,10 @@ impl<B: Backend> Run<B> {
             self.carry_out(*action);
         }
         actions.clear();
+        if is_setback(&event) {
+            let lives = &self.core.state().lives;
+            self.store.retain(|id| lives[id.index()].status.is_alive());
+        }
         Ok(())
     }
 
@@ -269,27 +272,53 @@ impl<B: Backend> Run<B> {
         match action {
             Action::Forward { target, microbatch } => {
                 let bytes = self.core.plan().microbatch(microbatch).bytes;
-                self.order(WorkerId::Target(target), Piece::Forward { microbatch, bytes });
+                self.order(
+                    WorkerId::Target(target),
+                    Piece::Forward { microbatch, bytes },
+                );
             }
-            Action::Stage { target, microbatch, drafter } => {
+            Action::Stage {
+                target,
+                microbatch,
+                drafter,
+            } => {
                 let to = drafter.map_or(Place::Host, Place::Drafter);
                 let leg = Leg::Stage;
-                self.order(WorkerId::Target(target), Piece::Copy { leg, microbatch, to });
+                self.order(
+                    WorkerId::Target(target),
+                    Piece::Copy {
+                        leg,
+                        microbatch,
+                        to,
+                    },
+                );
             }
-            Action::Fetch { drafter, microbatch, .. } => {
+            Action::Fetch {
+                drafter,
+                microbatch,
+                ..
+            } => {
                 let (leg, to) = (Leg::Fetch, Place::Drafter(drafter));
-                self.order(WorkerId::Drafter(drafter), Piece::Copy { leg, microbatch, to });
+                self.order(
+                    WorkerId::Drafter(drafter),
+                    Piece::Copy {
+                        leg,
+                        microbatch,
+                        to,
+                    },
+                );
             }
-            Action::Train { drafter, microbatch, step } => {
-                self.order(WorkerId::Drafter(drafter), Piece::Train { microbatch, step });
+            Action::Train {
+                drafter,
+                microbatch,
+                step,
+            } => {
+                self.order(
+                    WorkerId::Drafter(drafter),
+                    Piece::Train { microbatch, step },
+                );
             }
             Action::Apply { step, group } => self.apply(step, group),
-            Action::Forget { drafter } => {
-                self.ledger.on_forget(drafter);
-                if self.crew.has(WorkerId::Drafter(drafter)) {
-                    self.order(WorkerId::Drafter(drafter), Piece::Forget);
-                }
-            }
             Action::Admit { .. } => {}
             Action::Discard { microbatch } => self.store.discard(microbatch),
             Action::Wake { at } => self.ledger.wake_at(at),
@@ -298,37 +327,23 @@ impl<B: Backend> Run<B> {
         }
     }
 
+    /// The first member leads; a drafter that is lost is none, its contribution went with it.
     fn apply(&mut self, step: StepId, group: Group) {
         let members = match group {
-            Group::All => self.drafters_left(),
+            Group::All => self.crew.drafters().collect(),
             Group::One(drafter) => vec![drafter],
         };
-        self.held.push(Piece::Apply { step, group, members });
-        self.release_held();
-    }
-
-    /// Orders the optimizer steps that waited, once no drafter has anything left to forget.
-    fn release_held(&mut self) {
-        if self.ledger.is_forgetting() {
-            return;
-        }
-        for piece in std::mem::take(&mut self.held) {
-            let Piece::Apply { ref members, .. } = piece else {
-                unreachable!("only optimizer steps are held");
-            };
-            // A drafter that has been stopped has no thread to lead with, but its contribution counts.
-            let mut leaders = members.iter().map(|id| WorkerId::Drafter(*id));
-            let leader = leaders.find(|id| self.crew.has(*id));
-            let leader = leader.expect("an optimizer step has a drafter to lead it");
-            self.order(leader, piece);
-        }
-    }
-
-    /// All drafters that are not lost, in order.
-    fn drafters_left(&self) -> Vec<DrafterId> {
-        let is_lost = |id| self.lost.iter().any(|loss| loss.site.worker == WorkerId::Drafter(id));
-        let all = (0..self.core.policy().drafters).map(DrafterId);
-        all.filter(|id| !is_lost(*id)).collect()
+        let leader = *members
+            .first()
+            .expect("an optimizer step has a drafter to lead it");
+        self.order(
+            WorkerId::Drafter(leader),
+            Piece::Apply {
+                step,
+                group,
+                members,
+            },
+        );
     }
 
     fn order(&mut self, worker: WorkerId, piece: Piece) {
@@ -384,5 +399,17 @@ impl<B: Backend> Run<B> {
     fn last_panic(&self) -> DriverError {
         let Loss { site, message } = self.lost.last().cloned().expect("a worker was lost");
         DriverError::WorkerPanicked { site, message }
+    }
+}
+
+/// Whether hidden states may have become useless by this without an order to discard them.
+fn is_setback(event: &Event) -> bool {
+    match event {
+        Event::ForwardEnded { outcome, .. }
+        | Event::StageEnded { outcome, .. }
+        | Event::FetchEnded { outcome, .. }
+        | Event::TrainEnded { outcome, .. } => *outcome == Outcome::Failed,
+        Event::TargetLost(_) | Event::DrafterLost(_) => true,
+        _ => false,
     }
 }

@@ -142,14 +142,15 @@ impl<Hidden> Store<Hidden> {
         Ok((hidden, at, ticket))
     }
 
-    /// Ends a copy: with its result the source is freed, without one the destination is. Without effect for a stale ticket.
-    pub fn arrive(&self, id: MicrobatchId, ticket: Ticket, copy: Option<Hidden>) {
+    /// Ends a copy: with its result the source is freed, without one the destination is. False, and without effect, for a stale
+    /// ticket.
+    pub fn arrive(&self, id: MicrobatchId, ticket: Ticket, copy: Option<Hidden>) -> bool {
         let mut table = self.lock();
         let Some(entry) = table.entries.get_mut(&id).filter(|e| e.ticket == ticket) else {
-            return;
+            return false;
         };
         let Some(to) = entry.bound_for.take() else {
-            return;
+            return false;
         };
         let (bytes, mut freed) = (entry.bytes, to);
         if let Some(copy) = copy {
@@ -157,6 +158,7 @@ impl<Hidden> Store<Hidden> {
             freed = std::mem::replace(&mut entry.at, to);
         }
         table.vacate(freed, bytes);
+        true
     }
 
     /// Frees hidden states that were trained on. Without effect for a stale ticket.
@@ -180,7 +182,10 @@ impl<Hidden> Store<Hidden> {
         lost.into_iter().for_each(|id| table.remove(id));
         for id in table.ids_where(|e| e.bound_for == Some(place)) {
             let ticket = table.issue();
-            let entry = table.entries.get_mut(&id).expect("the entry was just found");
+            let entry = table
+                .entries
+                .get_mut(&id)
+                .expect("the entry was just found");
             entry.bound_for = None;
             entry.ticket = ticket;
             let bytes = entry.bytes;
@@ -188,11 +193,17 @@ impl<Hidden> Store<Hidden> {
         }
     }
 
+    /// Frees all but those that `keep` says.
+    pub fn retain(&self, keep: impl Fn(MicrobatchId) -> bool) {
+        let mut table = self.lock();
+        let ids: Vec<MicrobatchId> = table.entries.keys().copied().collect();
+        let useless = ids.into_iter().filter(|id| !keep(*id));
+        useless.for_each(|id| table.remove(id));
+    }
+
     /// Frees everything.
     pub fn clear(&self) {
-        let mut table = self.lock();
-        let all = table.ids_where(|_| true);
-        all.into_iter().for_each(|id| table.remove(id));
+        self.retain(|_| false);
     }
 
     /// Bytes in all places.
@@ -202,7 +213,12 @@ impl<Hidden> Store<Hidden> {
 
     /// Bytes in one place.
     pub fn live_in(&self, place: Place) -> Bytes {
-        self.lock().places.get(&place).copied().unwrap_or_default().live
+        self.lock()
+            .places
+            .get(&place)
+            .copied()
+            .unwrap_or_default()
+            .live
     }
 
     /// The most bytes there ever were, in all places together and in each.
@@ -281,7 +297,10 @@ mod tests {
         let store = filled();
         let (hidden, at, ticket) = store.depart(M, Place::Host).unwrap();
         assert_eq!((*hidden, at), ("made", T0));
-        assert_eq!((store.live(), store.live_in(Place::Host)), (Bytes(20), Bytes(10)));
+        assert_eq!(
+            (store.live(), store.live_in(Place::Host)),
+            (Bytes(20), Bytes(10))
+        );
         store.arrive(M, ticket, Some("copied"));
         assert_eq!((store.live(), store.live_in(T0)), (Bytes(10), Bytes(0)));
         assert_eq!(*store.read(M).unwrap().0, "copied");
@@ -295,7 +314,10 @@ mod tests {
         let store = filled();
         let (_, _, ticket) = store.depart(M, D0).unwrap();
         store.arrive(M, ticket, None);
-        assert_eq!((store.live_in(T0), store.live_in(D0)), (Bytes(10), Bytes(0)));
+        assert_eq!(
+            (store.live_in(T0), store.live_in(D0)),
+            (Bytes(10), Bytes(0))
+        );
         assert!(store.depart(M, D0).is_ok());
     }
 
@@ -331,6 +353,9 @@ mod tests {
         store.discard(M);
         store.discard(M);
         let error = store.depart(M, Place::Host).unwrap_err();
-        assert_eq!(error.to_string(), "the hidden states of microbatch m4 are lost");
+        assert_eq!(
+            error.to_string(),
+            "the hidden states of microbatch m4 are lost"
+        );
     }
 }

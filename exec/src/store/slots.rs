@@ -3,7 +3,7 @@
 use shared::core::{Action, Event, Outcome};
 use shared::id::{BucketId, Bytes, MicrobatchId};
 use shared::plan::Plan;
-use shared::policy::{Admission, Policy, Release};
+use shared::policy::{Admission, Placement, Policy, Release, Transport};
 use std::collections::BTreeSet;
 
 /// What is occupied of a cap.
@@ -74,9 +74,15 @@ impl Slots {
 
     /// The first cap that is exceeded, in words.
     ///
-    /// Caps per drafter are checked for all drafters together: records do not say whose slot one is.
+    /// Caps per drafter are checked for all drafters together: records do not say whose slot one is. Nor do they say when a drafter
+    /// takes what needs no fetch, so caps on slots released by taking are not checked there.
     pub fn breach(&self) -> Option<String> {
         let policy = &self.policy;
+        let is_fetched =
+            policy.transport != Transport::Local && policy.placement != Placement::Drafter;
+        if !is_fetched && policy.release != Release::Trained {
+            return None;
+        }
         let bytes_by_drafter = policy
             .bytes_per_drafter
             .map(|bytes| Bytes(bytes.0.saturating_mul(policy.drafters.into())));
@@ -87,19 +93,35 @@ impl Slots {
         }
         self.buckets.iter().enumerate().find_map(|(index, used)| {
             let name = format!("bucket {}", BucketId::from_index(index));
-            exceeds(&name, *used, policy.depth_per_bucket, policy.bytes_per_bucket)
+            exceeds(
+                &name,
+                *used,
+                policy.depth_per_bucket,
+                policy.bytes_per_bucket,
+            )
         })
     }
 
     fn on_event(&mut self, event: &Event) {
         match *event {
-            Event::ForwardEnded { microbatch, outcome, .. }
-            | Event::StageEnded { microbatch, outcome } => {
+            Event::ForwardEnded {
+                microbatch,
+                outcome,
+                ..
+            }
+            | Event::StageEnded {
+                microbatch,
+                outcome,
+            } => {
                 if outcome == Outcome::Failed {
                     self.release(microbatch);
                 }
             }
-            Event::FetchEnded { microbatch, outcome, .. } => {
+            Event::FetchEnded {
+                microbatch,
+                outcome,
+                ..
+            } => {
                 if outcome == Outcome::Failed || self.policy.release != Release::Trained {
                     self.release(microbatch);
                 }
@@ -170,5 +192,8 @@ fn exceeds(
         return Some(format!("{what}: {} slots, at most {max}", used.slots));
     }
     let max = bytes_max.filter(|max| used.bytes > *max)?;
-    Some(format!("{what}: {} of hidden states, at most {max}", used.bytes))
+    Some(format!(
+        "{what}: {} of hidden states, at most {max}",
+        used.bytes
+    ))
 }
