@@ -49,6 +49,18 @@ impl Counts {
         self.bad + self.empty + self.all_masked + self.too_few_loss_tokens + self.over_long
     }
 
+    /// Counts one record that became no sample.
+    pub(super) fn count_drop(&mut self, reason: DropReason) {
+        self.records += 1;
+        match reason {
+            DropReason::Bad => self.bad += 1,
+            DropReason::Empty => self.empty += 1,
+            DropReason::AllMasked => self.all_masked += 1,
+            DropReason::TooFewLossTokens => self.too_few_loss_tokens += 1,
+            DropReason::OverLong => self.over_long += 1,
+        }
+    }
+
     /// Share of the records that are bad lines, from 0 to 1.
     pub fn bad_share(&self) -> f64 {
         if self.records == 0 {
@@ -89,6 +101,34 @@ impl fmt::Display for Counts {
             }
         }
         Ok(())
+    }
+}
+
+/// Why a record became no sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DropReason {
+    /// The line is no record.
+    Bad,
+    /// It has no token.
+    Empty,
+    /// No token bears loss.
+    AllMasked,
+    /// Fewer than `min_loss_tokens` tokens bear loss.
+    TooFewLossTokens,
+    /// It has more than `max_len` tokens.
+    OverLong,
+}
+
+impl DropReason {
+    /// The name reports print.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bad => "bad",
+            Self::Empty => "empty",
+            Self::AllMasked => "all_masked",
+            Self::TooFewLossTokens => "too_few_loss_tokens",
+            Self::OverLong => "over_long",
+        }
     }
 }
 

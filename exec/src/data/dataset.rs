@@ -1,11 +1,11 @@
 //! The samples of a run, stored flat.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::chat::Tokens;
-use super::counts::Counts;
+use super::counts::{Counts, DropReason};
 use super::digest::{Digest, scrambled};
-use super::error::Place;
+use super::error::{DataError, Place, Result};
 
 /// One training sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct Dataset {
     files: Vec<PathBuf>,
     /// File and line at which each sample begins.
     places: Vec<(u32, u32)>,
+    /// File and line of every record that became no sample.
+    dropped: Vec<(u32, u32, DropReason)>,
     counts: Counts,
 }
 
@@ -41,6 +43,7 @@ impl Dataset {
             offsets: vec![0],
             files: Vec::new(),
             places: Vec::new(),
+            dropped: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -101,11 +104,15 @@ impl Dataset {
     /// The file and line at which sample `i` begins.
     pub fn place(&self, i: usize) -> Place {
         let (file, line) = self.places[i];
-        Place {
-            path: self.files[file as usize].clone(),
-            line,
-            column: None,
-        }
+        self.place_of(file, line)
+    }
+
+    /// Every record that became no sample, in the order read, with where it begins; a subset keeps
+    /// the list of the whole.
+    pub fn dropped(&self) -> impl ExactSizeIterator<Item = (Place, DropReason)> {
+        self.dropped
+            .iter()
+            .map(|&(file, line, reason)| (self.place_of(file, line), reason))
     }
 
     /// What was read and what was dropped; a subset keeps the counts of the whole.
@@ -145,6 +152,7 @@ impl Dataset {
         drawn.sort_unstable();
         let mut subset = Self {
             files: self.files.clone(),
+            dropped: self.dropped.clone(),
             counts: self.counts.clone(),
             ..Self::new()
         };
@@ -154,26 +162,69 @@ impl Dataset {
         subset
     }
 
-    pub(super) fn add(&mut self, tokens: &Tokens, file: u32, line: u32) {
+    /// Adds a file; samples and drops that follow are of this file, until the next.
+    pub(super) fn add_file(&mut self, path: &Path) -> Result<()> {
+        if self.files.len() == u32::MAX as usize {
+            return Err(DataError::TooMany {
+                path: path.to_path_buf(),
+                what: "files",
+                limit: u32::MAX,
+            });
+        }
+        self.files.push(path.to_path_buf());
+        self.counts.files += 1;
+        Ok(())
+    }
+
+    /// Adds a record that became a sample.
+    pub(super) fn accept(&mut self, tokens: &Tokens, line: u32, truncated: bool) -> Result<()> {
         assert_eq!(
             tokens.ids.len(),
             tokens.mask.len(),
             "a mask is as long as its ids"
         );
         assert!(!tokens.ids.is_empty(), "no sample is empty");
+        let file = self.last_file();
+        if self.len() == u32::MAX as usize {
+            let path = self.files[file as usize].clone();
+            return Err(DataError::TooMany {
+                path,
+                what: "samples",
+                limit: u32::MAX,
+            });
+        }
+        self.counts.records += 1;
+        self.counts.accepted += 1;
+        self.counts.truncated += u64::from(truncated);
         self.push(&tokens.ids, &tokens.mask, (file, line));
+        Ok(())
     }
 
-    pub(super) fn add_file(&mut self, path: PathBuf) {
-        self.files.push(path);
-    }
-
-    pub(super) fn files(&self) -> usize {
-        self.files.len()
+    /// Adds a record that became none.
+    pub(super) fn drop_record(&mut self, line: u32, reason: DropReason) {
+        self.counts.count_drop(reason);
+        self.dropped.push((self.last_file(), line, reason));
     }
 
     pub(super) fn counts_mut(&mut self) -> &mut Counts {
         &mut self.counts
+    }
+
+    fn last_file(&self) -> u32 {
+        let last = self
+            .files
+            .len()
+            .checked_sub(1)
+            .expect("a record comes from a file");
+        u32::try_from(last).expect("there are at most u32::MAX files")
+    }
+
+    fn place_of(&self, file: u32, line: u32) -> Place {
+        Place {
+            path: self.files[file as usize].clone(),
+            line,
+            column: None,
+        }
     }
 
     fn push(&mut self, ids: &[u32], mask: &[u8], place: (u32, u32)) {
@@ -194,13 +245,15 @@ mod tests {
 
     fn of_lengths(lengths: &[usize]) -> Dataset {
         let mut dataset = Dataset::new();
-        dataset.add_file("f.jsonl".into());
+        dataset.add_file(Path::new("f.jsonl")).expect("first file");
         for (i, &length) in lengths.iter().enumerate() {
             let tokens = Tokens {
                 ids: vec![i as u32; length],
                 mask: vec![1; length],
             };
-            dataset.add(&tokens, 0, i as u32 + 1);
+            dataset
+                .accept(&tokens, i as u32 + 1, false)
+                .expect("few samples");
         }
         dataset
     }

@@ -1,4 +1,4 @@
-//! What can go wrong between a path the user named and a sample, one variant per thing to do about it.
+//! What can go wrong between a path the user named and a sample, one variant per thing to do.
 
 use std::fmt;
 use std::io;
@@ -88,7 +88,8 @@ pub enum DataError {
     },
     /// Neither `CARGO_HOME` nor `HOME` says where the registry is.
     #[error(
-        "neither CARGO_HOME nor HOME is set, so Cargo's registry cannot be found: set CARGO_HOME, or name text of your own"
+        "neither CARGO_HOME nor HOME is set, so Cargo's registry cannot be found: set CARGO_HOME, \
+         or name text of your own"
     )]
     NoHome,
     /// A read that failed.
@@ -131,7 +132,8 @@ pub enum DataError {
     },
     /// Too many bad lines, under `on_bad_line = "skip"`.
     #[error(
-        "{bad} of {records} records are bad, more than bad_share_max = {limit} allows (the first: {place}: {reason}); fix the data, or raise bad_share_max"
+        "{bad} of {records} records are bad, more than bad_share_max = {limit} allows (the first: \
+         {place}: {reason}); fix the data, or raise bad_share_max"
     )]
     TooManyBadLines {
         /// Bad lines.
@@ -147,7 +149,8 @@ pub enum DataError {
     },
     /// A sample above `max_len`, under `over_long = "reject"`.
     #[error(
-        "{place}: {tokens} tokens, more than max_len = {max_len}; raise max_len, or set over_long = \"truncate\" or \"skip\""
+        "{place}: {tokens} tokens, more than max_len = {max_len}; raise max_len, or set over_long \
+         = \"truncate\" or \"skip\""
     )]
     OverLong {
         /// Where the sample begins.
@@ -159,7 +162,8 @@ pub enum DataError {
     },
     /// A token the model has no embedding for.
     #[error(
-        "{place}: token {position} of the sample is id {id}, but the vocabulary has {vocab} ids; use the tokenizer the data was made with, or a model with a larger vocabulary"
+        "{place}: token {position} of the sample is id {id}, but the vocabulary has {vocab} ids; \
+         use the tokenizer the data was made with, or a model with a larger vocabulary"
     )]
     TokenId {
         /// Where the sample begins.
@@ -173,7 +177,8 @@ pub enum DataError {
     },
     /// Text the tokenizer failed on.
     #[error(
-        "{place}: the tokenizer failed: {reason}; check the tokenizer file, or use the byte tokenizer"
+        "{place}: the tokenizer failed: {reason}; check the tokenizer file, or use the byte \
+         tokenizer"
     )]
     Encode {
         /// Where the text begins.
@@ -375,4 +380,31 @@ fn way_out(counts: &Counts, rules: &Rules) -> String {
         }
     }
     worst.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_reads_tell_a_missing_path_from_a_broken_disk() {
+        let path = Path::new("d.jsonl");
+        let missing = DataError::io(path, io::ErrorKind::NotFound.into());
+        assert_eq!(missing.kind(), DataErrorKind::Usage);
+        let broken = DataError::io(path, io::Error::other("bad sector"));
+        assert_eq!(broken.to_string(), "d.jsonl: cannot be read: bad sector");
+        assert_eq!(broken.kind(), DataErrorKind::Io);
+    }
+
+    #[test]
+    fn limits_of_the_index_are_named() {
+        let error = DataError::TooMany {
+            path: "a.txt".into(),
+            what: "lines",
+            limit: u32::MAX,
+        };
+        let expected = "a.txt: more than 4294967295 lines: split the data into several runs";
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(error.kind(), DataErrorKind::Content);
+    }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::blocks::Blocks;
 use super::chat::Tokens;
-use super::counts::Counts;
+use super::counts::{Counts, DropReason};
 use super::dataset::Dataset;
 use super::error::{BadRecord, DataError, Place, Result};
 use super::lines::Lines;
@@ -61,11 +61,7 @@ impl<'a> Loader<'a> {
     }
 
     fn file(&mut self, path: &Path, format: Format) -> Result<()> {
-        if self.dataset.files() >= u32::MAX as usize {
-            return Err(too_many(path, "files"));
-        }
-        self.dataset.add_file(path.to_path_buf());
-        self.dataset.counts_mut().files += 1;
+        self.dataset.add_file(path)?;
         match format {
             Format::JsonLines => self.json_lines(path),
             Format::Plain => self.plain(path),
@@ -160,11 +156,6 @@ impl<'a> Loader<'a> {
 
     /// Applies the rules to a record's tokens.
     fn accept(&mut self, mut tokens: Tokens, place: Place) -> Result<()> {
-        self.dataset.counts_mut().records += 1;
-        if tokens.ids.is_empty() {
-            self.dataset.counts_mut().empty += 1;
-            return Ok(());
-        }
         if let Some(position) = tokens.ids.iter().position(|&id| id >= self.vocab) {
             let id = tokens.ids[position];
             return Err(DataError::TokenId {
@@ -176,45 +167,41 @@ impl<'a> Loader<'a> {
         }
         let max_len = self.rules.max_len as usize;
         let over_long = tokens.ids.len() > max_len;
-        if over_long {
-            match self.rules.over_long {
-                OverLong::Reject => {
-                    let tokens = tokens.ids.len() as u64;
-                    return Err(DataError::OverLong {
-                        place,
-                        tokens,
-                        max_len: self.rules.max_len,
-                    });
-                }
-                OverLong::Skip => {
-                    self.dataset.counts_mut().over_long += 1;
-                    return Ok(());
-                }
-                OverLong::Truncate => {
-                    tokens.ids.truncate(max_len);
-                    tokens.mask.truncate(max_len);
-                }
+        match self.rules.over_long {
+            OverLong::Reject if over_long => {
+                let tokens = tokens.ids.len() as u64;
+                return Err(DataError::OverLong {
+                    place,
+                    tokens,
+                    max_len: self.rules.max_len,
+                });
             }
+            OverLong::Truncate if over_long => {
+                tokens.ids.truncate(max_len);
+                tokens.mask.truncate(max_len);
+            }
+            _ => {}
         }
-        let loss_tokens: u64 = tokens.mask.iter().map(|&flag| u64::from(flag)).sum();
-        if loss_tokens == 0 {
-            self.dataset.counts_mut().all_masked += 1;
-            return Ok(());
+        match self.drop_reason(&tokens) {
+            Some(reason) => self.dataset.drop_record(place.line, reason),
+            None => self.dataset.accept(&tokens, place.line, over_long)?,
         }
-        if loss_tokens < u64::from(self.rules.min_loss_tokens) {
-            self.dataset.counts_mut().too_few_loss_tokens += 1;
-            return Ok(());
-        }
-        if self.dataset.len() >= u32::MAX as usize {
-            return Err(too_many(&place.path, "samples"));
-        }
-        let counts = self.dataset.counts_mut();
-        counts.accepted += 1;
-        counts.truncated += u64::from(over_long);
-        let file =
-            u32::try_from(self.dataset.files() - 1).map_err(|_| too_many(&place.path, "files"))?;
-        self.dataset.add(&tokens, file, place.line);
         Ok(())
+    }
+
+    fn drop_reason(&self, tokens: &Tokens) -> Option<DropReason> {
+        let loss_tokens: u64 = tokens.mask.iter().map(|&flag| u64::from(flag)).sum();
+        if tokens.ids.is_empty() {
+            Some(DropReason::Empty)
+        } else if tokens.ids.len() > self.rules.max_len as usize {
+            Some(DropReason::OverLong)
+        } else if loss_tokens == 0 {
+            Some(DropReason::AllMasked)
+        } else if loss_tokens < u64::from(self.rules.min_loss_tokens) {
+            Some(DropReason::TooFewLossTokens)
+        } else {
+            None
+        }
     }
 
     fn bad(&mut self, mut place: Place, reason: BadRecord) -> Result<()> {
@@ -222,9 +209,7 @@ impl<'a> Loader<'a> {
         if self.rules.on_bad_line == OnBadLine::Stop {
             return Err(DataError::BadLine { place, reason });
         }
-        let counts = self.dataset.counts_mut();
-        counts.records += 1;
-        counts.bad += 1;
+        self.dataset.drop_record(place.line, DropReason::Bad);
         self.first_bad.get_or_insert((place, reason));
         Ok(())
     }
@@ -269,7 +254,11 @@ impl<'a> Loader<'a> {
 }
 
 fn place_at(path: &Path, line: u64) -> Result<Place> {
-    let line = u32::try_from(line).map_err(|_| too_many(path, "lines"))?;
+    let line = u32::try_from(line).map_err(|_| DataError::TooMany {
+        path: path.to_path_buf(),
+        what: "lines",
+        limit: u32::MAX,
+    })?;
     Ok(Place {
         path: path.to_path_buf(),
         line,
@@ -279,12 +268,4 @@ fn place_at(path: &Path, line: u64) -> Result<Place> {
 
 fn newlines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
-}
-
-fn too_many(path: &Path, what: &'static str) -> DataError {
-    DataError::TooMany {
-        path: path.to_path_buf(),
-        what,
-        limit: u32::MAX,
-    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A load goes: paths ([`load`]'s inputs, or [`text_on_this_machine`]) → files → records → token ids
 //! with a loss mask ([`Tokenizer`]) → rules ([`Rules`]) → [`Dataset`]. Nothing is dropped silently:
-//! every record ends as a sample or in one field of [`Counts`].
+//! every record ends as a sample or in [`Dataset::dropped`] and one field of [`Counts`].
 //!
 //! | input | records | loss |
 //! |---|---|---|
@@ -35,7 +35,7 @@ mod tokenizer;
 mod walk;
 
 pub use chat::{Message, Role, Tokens};
-pub use counts::Counts;
+pub use counts::{Counts, DropReason};
 pub use dataset::{Dataset, Sample};
 pub use error::{BadRecord, DataError, DataErrorKind, Place};
 pub use loader::load;

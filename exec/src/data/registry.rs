@@ -2,6 +2,7 @@
 //! Cargo's registry.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,14 +20,18 @@ use super::walk::extension_is;
 /// # Errors
 /// There is no registry or it holds no text; the message says how to get one.
 pub fn text_on_this_machine(bytes_max: u64) -> Result<Vec<PathBuf>> {
-    let cargo_home = match env::var_os("CARGO_HOME").filter(|home| !home.is_empty()) {
-        Some(home) => PathBuf::from(home),
-        None => {
-            let home = env::var_os("HOME").filter(|home| !home.is_empty());
-            PathBuf::from(home.ok_or(DataError::NoHome)?).join(".cargo")
-        }
-    };
-    text_in(&cargo_home.join("registry").join("src"), bytes_max)
+    let sources = sources(env::var_os("CARGO_HOME"), env::var_os("HOME"))?;
+    text_in(&sources, bytes_max)
+}
+
+/// Where Cargo unpacks crates, given the variables of its environment; an empty one counts as unset.
+fn sources(cargo_home: Option<OsString>, home: Option<OsString>) -> Result<PathBuf> {
+    let set = |value: Option<OsString>| value.filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cargo_home = set(cargo_home).or_else(|| set(home).map(|home| home.join(".cargo")));
+    Ok(cargo_home
+        .ok_or(DataError::NoHome)?
+        .join("registry")
+        .join("src"))
 }
 
 /// As [`text_on_this_machine`], from the registry sources in `sources` (one folder an index, in it
@@ -203,6 +208,21 @@ mod tests {
             assert_eq!(error.to_string(), expected);
             assert_eq!(error.kind(), crate::data::DataErrorKind::Usage);
         }
+    }
+
+    #[test]
+    fn cargo_home_comes_before_home() {
+        let at = |cargo_home: &str, home: &str| sources(Some(cargo_home.into()), Some(home.into()));
+        assert_eq!(at("/c", "/h").expect("set"), Path::new("/c/registry/src"));
+        assert_eq!(
+            at("", "/h").expect("set"),
+            Path::new("/h/.cargo/registry/src")
+        );
+        assert_eq!(
+            sources(None, None).expect_err("unset").to_string(),
+            "neither CARGO_HOME nor HOME is set, so Cargo's registry cannot be found: set CARGO_HOME, \
+             or name text of your own"
+        );
     }
 
     #[test]

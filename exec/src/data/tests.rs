@@ -179,6 +179,22 @@ fn every_drop_is_counted_once() {
         ..Counts::default()
     };
     assert_eq!(dataset.counts(), &expected);
+    let dropped: Vec<_> = dataset
+        .dropped()
+        .map(|(at, why)| (at.line, why.name()))
+        .collect();
+    assert_eq!(
+        dropped,
+        [
+            (1, "empty"),
+            (2, "empty"),
+            (3, "all_masked"),
+            (4, "too_few_loss_tokens"),
+            (6, "bad"),
+            (7, "over_long"),
+        ]
+    );
+    assert_eq!(dataset.subset(0, 1).dropped().len(), 6);
     assert_eq!(
         expected.to_string(),
         "1 files, 7 records, 1 samples, 1 bad, 2 empty, 1 without a loss token, \
@@ -365,6 +381,19 @@ fn a_tokenizer_file_counts_lines_and_needs_chat_markers_only_for_chat() {
         )
     );
     assert_eq!(error.kind(), DataErrorKind::Usage);
+}
+
+#[test]
+fn a_tokenizer_that_fails_names_the_line() {
+    let no_unknown = CHATML_TOKENIZER.replace(", \"[UNK]\": 5", "");
+    let mut case = case("d.jsonl", "\n{\"text\": \"a what\"}");
+    let file = write(case.folder.path(), "tokenizer.json", no_unknown);
+    case.tokenizer = Tokenizer::from_file(&file).expect("tokenizer");
+    case.fails(
+        DataErrorKind::Content,
+        ":2: the tokenizer failed: WordLevel error: Missing [UNK] token from the vocabulary; \
+         check the tokenizer file, or use the byte tokenizer",
+    );
 }
 
 #[test]
