@@ -1,1 +1,3 @@
 //! dflash-exec
+
+pub mod data;
