@@ -1,1 +1,4 @@
 //! dflash-exec
+pub mod checkpoint;
+pub mod model;
+pub mod train;
