@@ -1,3 +1,9 @@
-//! dflash-exec
+//! The executor of dflash: it runs a policy for real.
+//!
+//! A driver feeds the scheduling core with what its workers report and carries out what the core orders. Backends compute; the store
+//! keeps hidden states and counts their bytes.
 
+pub mod checkpoint;
 pub mod data;
+pub mod model;
+pub mod train;
