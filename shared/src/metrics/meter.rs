@@ -5,7 +5,7 @@ use super::series::{Series, Timeline};
 use super::summary::{BucketDelay, Ledger, Metrics, Steady};
 use super::{Peaks, Shares};
 use crate::core::{Action, Core, Event, Outcome, Status};
-use crate::id::{BucketId, MicrobatchId, SampleId, Tokens};
+use crate::id::{BucketId, SampleId, Tokens};
 use crate::policy::{Placement, Transport};
 use crate::time::{Span, Time};
 

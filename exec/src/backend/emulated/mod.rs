@@ -1,0 +1,245 @@
+//! A run without devices: workers wait as long as real ones would work, and real bytes travel through the real queues.
+//!
+//! Service times are given, one a microbatch, as the simulator drew them; nothing is random here. Every wait ends at an absolute
+//! instant, the order's plus the service time, so that late wake-ups of a thread do not add up over a run. The run's clock goes
+//! faster than the wall by `speedup`, and the records are in the time that is emulated.
+//!
+//! Payloads are hidden states scaled down by `byte_scale`, at least one word each. A forward makes one, each copy copies it, and
+//! training checks every word: what arrives wrong, or not at all, ends the run.
+
+mod link;
+mod payload;
+
+use super::{
+    ApplyJob, Backend, Copier, CopyJob, DrafterWorker, Job, Leg, Ordered, TargetWorker, WorkError,
+};
+use crate::error::WorkerId;
+use link::Link;
+use shared::id::{Bytes, DrafterId, MicrobatchId, StepId, TargetId};
+use shared::time::Span;
+use std::sync::Arc;
+use thiserror::Error;
+
+pub use payload::Payload;
+
+/// How long each piece of work takes, in the time that is emulated. The vectors have one entry a microbatch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceTimes {
+    /// Target forwards.
+    pub forward: Vec<Span>,
+    /// Copies to where hidden states wait.
+    pub stage: Vec<Span>,
+    /// Copies from there to a drafter.
+    pub fetch: Vec<Span>,
+    /// Forwards and backwards of a drafter.
+    pub train: Vec<Span>,
+    /// One optimizer step.
+    pub apply: Span,
+}
+
+/// What an emulated run needs beside its plan and policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Emulation {
+    /// How long each piece of work takes.
+    pub times: ServiceTimes,
+    /// Hidden states of each microbatch. [bytes]
+    pub bytes: Vec<Bytes>,
+    /// Real bytes for each emulated byte, from 0 to 1.
+    pub byte_scale: f64,
+    /// Emulated seconds in one second on the wall.
+    pub speedup: f64,
+    /// Whether all copies share one link fairly, n at a time each at 1/n of its speed; if not, none slows another.
+    pub shared_link: bool,
+}
+
+/// Why an emulation cannot be made.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum EmulationError {
+    /// A list has another length than the list of bytes.
+    #[error("{stage} has {found} service times for {expected} microbatches; give one each")]
+    Length {
+        /// Which list.
+        stage: &'static str,
+        /// Its length.
+        found: usize,
+        /// The number of microbatches.
+        expected: usize,
+    },
+    /// A factor is out of its range.
+    #[error("{name} = {value}: give a number above 0 and at most {max}")]
+    Factor {
+        /// Which.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+        /// The largest that is allowed.
+        max: f64,
+    },
+}
+
+/// The backend.
+#[derive(Debug)]
+pub struct Emulated {
+    emulation: Arc<Emulation>,
+    link: Option<Arc<Link>>,
+}
+
+impl Emulated {
+    /// A backend whose workers take the times given.
+    pub fn new(emulation: Emulation) -> Result<Self, EmulationError> {
+        let ServiceTimes { forward, stage, fetch, train, .. } = &emulation.times;
+        let expected = emulation.bytes.len();
+        let lists = [("forward", forward), ("stage", stage), ("fetch", fetch), ("train", train)];
+        for (stage, list) in lists {
+            if list.len() != expected {
+                let found = list.len();
+                return Err(EmulationError::Length { stage, found, expected });
+            }
+        }
+        let factors = [
+            ("byte_scale", emulation.byte_scale, 1.0),
+            ("speedup", emulation.speedup, SPEEDUP_MAX),
+        ];
+        for (name, value, max) in factors {
+            if !(value > 0.0 && value <= max) {
+                return Err(EmulationError::Factor { name, value, max });
+            }
+        }
+        let link = emulation.shared_link.then(Arc::default);
+        Ok(Self {
+            emulation: Arc::new(emulation),
+            link,
+        })
+    }
+
+    fn stand_in(&self) -> StandIn {
+        StandIn {
+            emulation: Arc::clone(&self.emulation),
+            link: self.link.clone(),
+        }
+    }
+}
+
+/// Beyond this a late wake-up of 100 microseconds is 100 emulated seconds, and nothing is learnt.
+const SPEEDUP_MAX: f64 = 1e6;
+
+impl Backend for Emulated {
+    type Hidden = Payload;
+
+    fn name(&self) -> &'static str {
+        "emulated"
+    }
+
+    fn speedup(&self) -> f64 {
+        self.emulation.speedup
+    }
+
+    fn target(&self, _: TargetId) -> Result<Box<dyn TargetWorker<Payload>>, WorkError> {
+        Ok(Box::new(self.stand_in()))
+    }
+
+    fn drafter(&self, _: DrafterId) -> Result<Box<dyn DrafterWorker<Payload>>, WorkError> {
+        Ok(Box::new(self.stand_in()))
+    }
+
+    fn copier(&self, _: WorkerId) -> Result<Box<dyn Copier<Payload>>, WorkError> {
+        Ok(Box::new(self.stand_in()))
+    }
+}
+
+/// Does the waiting of any worker.
+struct StandIn {
+    emulation: Arc<Emulation>,
+    link: Option<Arc<Link>>,
+}
+
+impl StandIn {
+    fn bytes(&self, id: MicrobatchId) -> Bytes {
+        let bytes = self.emulation.bytes[id.index()].0 as f64 * self.emulation.byte_scale;
+        Bytes(bytes as u64)
+    }
+}
+
+fn wait(ordered: Ordered, service: Span) {
+    ordered.clock.wait_until(ordered.at + service);
+}
+
+impl TargetWorker<Payload> for StandIn {
+    fn forward(&mut self, job: Job) -> Result<Payload, WorkError> {
+        let payload = Payload::make(job.microbatch, self.bytes(job.microbatch));
+        wait(job.ordered, self.emulation.times.forward[job.microbatch.index()]);
+        Ok(payload)
+    }
+}
+
+impl Copier<Payload> for StandIn {
+    fn copy(&mut self, job: CopyJob, hidden: &Payload) -> Result<Payload, WorkError> {
+        let copy = hidden.copied();
+        let times = &self.emulation.times;
+        let service = match job.leg {
+            Leg::Stage => times.stage[job.microbatch.index()],
+            Leg::Fetch => times.fetch[job.microbatch.index()],
+        };
+        match &self.link {
+            Some(link) => link.transfer(service, job.ordered),
+            None => wait(job.ordered, service),
+        }
+        Ok(copy)
+    }
+}
+
+impl DrafterWorker<Payload> for StandIn {
+    fn train(&mut self, job: Job, _: StepId, hidden: &Payload) -> Result<(), WorkError> {
+        hidden.verify(job.microbatch, self.bytes(job.microbatch))?;
+        wait(job.ordered, self.emulation.times.train[job.microbatch.index()]);
+        Ok(())
+    }
+
+    fn apply(&mut self, job: ApplyJob, _: &[DrafterId]) -> Result<(), WorkError> {
+        wait(job.ordered, self.emulation.times.apply);
+        Ok(())
+    }
+
+    fn forget(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn emulation() -> Emulation {
+        let one = vec![Span::from_ms(1)];
+        Emulation {
+            times: ServiceTimes {
+                forward: one.clone(),
+                stage: one.clone(),
+                fetch: one.clone(),
+                train: one,
+                apply: Span::ZERO,
+            },
+            bytes: vec![Bytes(8)],
+            byte_scale: 1.0,
+            speedup: 100.0,
+            shared_link: false,
+        }
+    }
+
+    #[test]
+    fn bad_settings_are_named() {
+        let mut short = emulation();
+        short.times.fetch.clear();
+        let error = Emulated::new(short).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "fetch has 0 service times for 1 microbatches; give one each"
+        );
+        let mut still = emulation();
+        still.speedup = f64::NAN;
+        let error = Emulated::new(still).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "speedup = NaN: give a number above 0 and at most 1000000"
+        );
+        assert!(Emulated::new(emulation()).is_ok());
+    }
+}

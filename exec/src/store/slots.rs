@@ -1,0 +1,174 @@
+//! Slots as the records show them: granted, released, and never more than the policy allows.
+
+use shared::core::{Action, Event, Outcome};
+use shared::id::{BucketId, Bytes, MicrobatchId};
+use shared::plan::Plan;
+use shared::policy::{Admission, Policy, Release};
+use std::collections::BTreeSet;
+
+/// What is occupied of a cap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Occupied {
+    /// Slots.
+    pub slots: u32,
+    /// Bytes of the hidden states that the slots are for.
+    pub bytes: Bytes,
+}
+
+/// Who holds a slot, told from events and actions alone: the core's own count is not asked, so a breach of a cap shows.
+///
+/// Invariant: slots and bytes are within the policy's caps after every record.
+#[derive(Clone, Debug)]
+pub struct Slots {
+    sizes: Vec<(BucketId, Bytes)>,
+    policy: Policy,
+    held: BTreeSet<MicrobatchId>,
+    total: Occupied,
+    buckets: Vec<Occupied>,
+    peak: Occupied,
+}
+
+impl Slots {
+    /// No slot is held.
+    pub fn new(plan: &Plan, policy: &Policy) -> Self {
+        let sizes = plan.microbatches.iter().map(|m| (m.bucket, m.bytes));
+        Self {
+            sizes: sizes.collect(),
+            policy: policy.clone(),
+            held: BTreeSet::new(),
+            total: Occupied::default(),
+            buckets: vec![Occupied::default(); usize::from(plan.buckets)],
+            peak: Occupied::default(),
+        }
+    }
+
+    /// Takes in an event and the actions it caused.
+    pub fn record(&mut self, event: &Event, actions: &[Action]) {
+        self.on_event(event);
+        actions.iter().for_each(|action| self.on_action(action));
+        self.peak.slots = self.peak.slots.max(self.total.slots);
+        self.peak.bytes = self.peak.bytes.max(self.total.bytes);
+    }
+
+    /// What is occupied now, in all.
+    pub fn total(&self) -> Occupied {
+        self.total
+    }
+
+    /// What is occupied now, by bucket.
+    pub fn bucket(&self, bucket: BucketId) -> Occupied {
+        self.buckets[bucket.index()]
+    }
+
+    /// The most that was occupied after any record; slots and bytes need not have peaked together.
+    pub fn peak(&self) -> Occupied {
+        self.peak
+    }
+
+    /// The policy's cap on all slots, if it has one. [slots]
+    pub fn slots_max(&self) -> Option<u32> {
+        let drafters = u32::from(self.policy.drafters);
+        let by_drafter = self.policy.depth_per_drafter.map(|depth| depth * drafters);
+        least(self.policy.depth_total, by_drafter)
+    }
+
+    /// The first cap that is exceeded, in words.
+    ///
+    /// Caps per drafter are checked for all drafters together: records do not say whose slot one is.
+    pub fn breach(&self) -> Option<String> {
+        let policy = &self.policy;
+        let bytes_by_drafter = policy
+            .bytes_per_drafter
+            .map(|bytes| Bytes(bytes.0.saturating_mul(policy.drafters.into())));
+        let slots_max = self.slots_max();
+        let bytes_max = least(policy.bytes_total, bytes_by_drafter);
+        if let Some(breach) = exceeds("all buckets", self.total, slots_max, bytes_max) {
+            return Some(breach);
+        }
+        self.buckets.iter().enumerate().find_map(|(index, used)| {
+            let name = format!("bucket {}", BucketId::from_index(index));
+            exceeds(&name, *used, policy.depth_per_bucket, policy.bytes_per_bucket)
+        })
+    }
+
+    fn on_event(&mut self, event: &Event) {
+        match *event {
+            Event::ForwardEnded { microbatch, outcome, .. }
+            | Event::StageEnded { microbatch, outcome } => {
+                if outcome == Outcome::Failed {
+                    self.release(microbatch);
+                }
+            }
+            Event::FetchEnded { microbatch, outcome, .. } => {
+                if outcome == Outcome::Failed || self.policy.release != Release::Trained {
+                    self.release(microbatch);
+                }
+            }
+            Event::TrainEnded { microbatch, .. } => self.release(microbatch),
+            _ => {}
+        }
+    }
+
+    fn on_action(&mut self, action: &Action) {
+        match *action {
+            Action::Forward { microbatch, .. } => {
+                if self.policy.admission == Admission::Reserve {
+                    self.grant(microbatch);
+                }
+            }
+            Action::Admit { microbatch } => self.grant(microbatch),
+            Action::Fetch { microbatch, .. } => {
+                if self.policy.release == Release::Taken {
+                    self.release(microbatch);
+                }
+            }
+            Action::Train { microbatch, .. } => {
+                if self.policy.release != Release::Trained {
+                    self.release(microbatch);
+                }
+            }
+            Action::Discard { microbatch } => self.release(microbatch),
+            _ => {}
+        }
+    }
+
+    fn grant(&mut self, id: MicrobatchId) {
+        if self.held.insert(id) {
+            let (bucket, bytes) = self.sizes[id.index()];
+            for used in [&mut self.total, &mut self.buckets[bucket.index()]] {
+                used.slots += 1;
+                used.bytes += bytes;
+            }
+        }
+    }
+
+    fn release(&mut self, id: MicrobatchId) {
+        if self.held.remove(&id) {
+            let (bucket, bytes) = self.sizes[id.index()];
+            for used in [&mut self.total, &mut self.buckets[bucket.index()]] {
+                used.slots -= 1;
+                used.bytes -= bytes;
+            }
+        }
+    }
+}
+
+fn least<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+fn exceeds(
+    what: &str,
+    used: Occupied,
+    slots_max: Option<u32>,
+    bytes_max: Option<Bytes>,
+) -> Option<String> {
+    if let Some(max) = slots_max.filter(|max| used.slots > *max) {
+        return Some(format!("{what}: {} slots, at most {max}", used.slots));
+    }
+    let max = bytes_max.filter(|max| used.bytes > *max)?;
+    Some(format!("{what}: {} of hidden states, at most {max}", used.bytes))
+}
