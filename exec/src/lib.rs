@@ -1,9 +1,15 @@
-//! dflash-exec
+//! The executor of dflash: it runs a policy for real.
+//!
+//! A driver feeds the scheduling core with what its workers report and carries out what the core orders. Backends compute; the store
+//! keeps hidden states and counts their bytes.
 
 pub mod backend;
+pub mod checkpoint;
 pub mod clock;
+pub mod data;
 pub mod driver;
 pub mod error;
-
+pub mod model;
 pub mod store;
+pub mod train;
 mod worker;

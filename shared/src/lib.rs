@@ -8,6 +8,8 @@
 pub mod core;
 pub mod draw;
 pub mod id;
+pub mod metrics;
 pub mod plan;
 pub mod policy;
+pub mod record;
 pub mod time;

@@ -1,2 +1,4 @@
 //! dflash-sim
 #![forbid(unsafe_code)]
+
+pub mod spec;

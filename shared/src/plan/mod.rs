@@ -9,9 +9,15 @@
 //! formation face the same microbatches, which carry the same [`Microbatch::key`] in both.
 
 mod compose;
+mod digest;
 mod edges;
 mod form;
+mod least_padding;
 mod order;
+mod packing;
+mod quota;
+mod shuffle;
+mod synthetic;
 
 use crate::draw::Seed;
 use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, SampleId, StepId, Tokens};
@@ -21,7 +27,9 @@ use std::ops::Range;
 
 pub use edges::{Edges, EdgesError};
 pub use form::{FormError, Limits, OverLong};
-pub use order::{MixRule, OrderSpec, Ordering, Tail};
+pub use order::{MixRule, OrderError, OrderSpec, Ordering, Tail};
+pub use packing::packing_bound;
+pub use synthetic::FormationBuilder;
 
 /// Samples of one bucket that share one target forward and one drafter forward and backward.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +44,7 @@ pub struct Microbatch {
     pub samples: Range<u32>,
     /// Real tokens, padding left out. [tokens]
     pub tokens: Tokens,
-    /// Tokens computed: samples times the longest sample's length rounded to what the target needs. [tokens]
+    /// Tokens computed: samples times the length of the longest of them. [tokens]
     pub padded: Tokens,
     /// Sum of squared sample lengths, for costs that grow with attention. [tokens^2]
     pub tokens_squared: u64,
@@ -148,7 +156,7 @@ impl Plan {
 
     /// A fingerprint of everything a run depends on: order, sizes, steps and drafters.
     pub fn digest(&self) -> u64 {
-        order::digest(self)
+        digest::digest(self)
     }
 }
 

@@ -1,0 +1,99 @@
+//! The list of a checkpoint's files, by which a reader tells whole from damaged.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::NamedBytes;
+
+/// Raised when the layout of checkpoints changes.
+const FORMAT: u32 = 1;
+
+/// What `manifest.json` holds.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Manifest {
+    format: u32,
+    step: u64,
+    files: BTreeMap<String, Entry>,
+}
+
+/// One file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    bytes: u64,
+    crc32: String,
+}
+
+impl Manifest {
+    pub(super) fn of(step: u64, files: &[NamedBytes]) -> Self {
+        let entry = |bytes: &[u8]| Entry {
+            bytes: bytes.len() as u64,
+            crc32: digest(bytes),
+        };
+        let files = files
+            .iter()
+            .map(|(name, bytes)| ((*name).to_owned(), entry(bytes)))
+            .collect();
+        Self {
+            format: FORMAT,
+            step,
+            files,
+        }
+    }
+
+    pub(super) fn render(&self) -> Vec<u8> {
+        // Numbers, strings and string keys always serialise.
+        let mut text = serde_json::to_vec_pretty(self).expect("a manifest is plain JSON");
+        text.push(b'\n');
+        text
+    }
+
+    /// Parses a manifest that must be for `step`; says what is wrong otherwise.
+    pub(super) fn parse(bytes: &[u8], step: u64) -> Result<Self, String> {
+        let manifest: Self =
+            serde_json::from_slice(bytes).map_err(|error| format!("manifest.json: {error}"))?;
+        if manifest.format != FORMAT {
+            return Err(format!(
+                "manifest.json: format {}, this is {FORMAT}",
+                manifest.format
+            ));
+        }
+        if manifest.step != step {
+            return Err(format!(
+                "manifest.json: says step {}, not {step}",
+                manifest.step
+            ));
+        }
+        Ok(manifest)
+    }
+
+    /// Reads `name` in `dir`; says what is wrong if it is not what was written.
+    pub(super) fn read(&self, dir: &Path, name: &str) -> Result<Vec<u8>, String> {
+        let entry = self
+            .files
+            .get(name)
+            .ok_or_else(|| format!("manifest.json: lacks {name}"))?;
+        let bytes = std::fs::read(dir.join(name)).map_err(|error| format!("{name}: {error}"))?;
+        if bytes.len() as u64 != entry.bytes {
+            return Err(format!(
+                "{name}: {} bytes, {} were written",
+                bytes.len(),
+                entry.bytes
+            ));
+        }
+        match digest(&bytes) {
+            found if found == entry.crc32 => Ok(bytes),
+            found => Err(format!(
+                "{name}: crc32 {found}, {} was written",
+                entry.crc32
+            )),
+        }
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    format!("{:08x}", crc32fast::hash(bytes))
+}

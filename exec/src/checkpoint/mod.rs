@@ -1,0 +1,86 @@
+//! Checkpoints: a drafter that serving engines load, and beside it what resuming needs.
+//!
+//! A checkpoint directory holds one `step-N/` a checkpoint and a text file `latest` with the name of
+//! the newest. Inside `step-N/`:
+//!
+//! | file | content |
+//! |---|---|
+//! | `config.json`, `model.safetensors` | the drafter in bf16, as vLLM and SGLang load it |
+//! | `trainer.safetensors` | f32 masters and AdamW's moments |
+//! | `run.json` | the caller's own state, as given |
+//! | `manifest.json` | the step, and size and CRC-32 of every other file |
+//!
+//! Invariant: a checkpoint is visible whole or not at all. Everything is written and synced in
+//! `step-N.tmp/`, which is then renamed; a crash leaves at most a `.tmp` that no reader looks at.
+//! The same state gives the same bytes.
+
+mod drafter_files;
+mod error;
+mod manifest;
+mod publish;
+mod read;
+
+use std::path::{Path, PathBuf};
+
+use candle_core::DType;
+
+use crate::model::{DrafterConfig, Tensors, encode};
+pub use drafter_files::write_drafter;
+pub use error::CheckpointError;
+use manifest::Manifest;
+pub use read::{Latest, Skipped, read_latest};
+
+const CONFIG: &str = "config.json";
+const MODEL: &str = "model.safetensors";
+const TRAINER: &str = "trainer.safetensors";
+const RUN: &str = "run.json";
+const MANIFEST: &str = "manifest.json";
+const LATEST: &str = "latest";
+
+/// A file to be written: name and content.
+type NamedBytes = (&'static str, Vec<u8>);
+
+/// Everything that resuming needs.
+#[derive(Debug, Clone)]
+pub struct Checkpoint {
+    /// Optimizer steps done.
+    pub step: u64,
+    /// The drafter's config.
+    pub config: DrafterConfig,
+    /// What [`crate::train::Optimizer::export`] gave: masters under `weight.*`, and the moments.
+    pub trainer: Tensors,
+    /// The caller's own state as JSON text (data cursor, ledger, seeds); stored byte for byte.
+    pub run: String,
+}
+
+impl Checkpoint {
+    /// The f32 master weights by their released names.
+    pub fn weights(&self) -> Tensors {
+        let named = self.trainer.iter().filter_map(|(name, tensor)| {
+            Some((name.strip_prefix("weight.")?.to_owned(), tensor.clone()))
+        });
+        named.collect()
+    }
+
+    /// Publishes this checkpoint as `dir/step-N` and points `dir/latest` at it. Returns the path of
+    /// the step's directory. A damaged `step-N` is replaced; an intact one is an error.
+    ///
+    /// Errors: `run` is not JSON, masters do not fit the config, the step exists, or the disk refuses.
+    pub fn write(&self, dir: &Path) -> Result<PathBuf, CheckpointError> {
+        serde_json::from_str::<serde::de::IgnoredAny>(&self.run)
+            .map_err(|source| CheckpointError::Run { source })?;
+        let mut files = drafter_files::render(&self.config, &self.weights(), DType::BF16)?;
+        files.push((TRAINER, encode(&self.trainer, DType::F32)?));
+        files.push((RUN, self.run.clone().into_bytes()));
+        let manifest = Manifest::of(self.step, &files);
+        files.push((MANIFEST, manifest.render()));
+        let name = format!("step-{}", self.step);
+        let path = dir.join(&name);
+        if path.exists() && read::read_step(&path, self.step).is_ok() {
+            return Err(CheckpointError::Exists { path });
+        }
+        publish::directory(&path, &files)?;
+        publish::file(&dir.join(LATEST), format!("{name}\n").as_bytes())?;
+        Ok(path)
+    }
+}

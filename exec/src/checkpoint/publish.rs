@@ -1,0 +1,84 @@
+//! Files and directories that appear whole or not at all, and survive a power cut once they do.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use super::{CheckpointError, NamedBytes};
+
+/// Publishes `files` as the directory `path`, replacing what is there. Parents are created.
+pub(super) fn directory(path: &Path, files: &[NamedBytes]) -> Result<(), CheckpointError> {
+    let parent = parent(path)?;
+    let staging = beside(path, "tmp");
+    remove(&staging)?;
+    step("create", &staging, fs::create_dir(&staging))?;
+    for (name, bytes) in files {
+        write_synced(&staging.join(name), bytes)?;
+    }
+    sync_directory(&staging)?;
+    remove(path)?;
+    step("rename to", path, fs::rename(&staging, path))?;
+    sync_directory(parent)
+}
+
+/// Publishes one file, replacing what is there.
+pub(super) fn file(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+    let parent = parent(path)?;
+    let staging = beside(path, "tmp");
+    write_synced(&staging, bytes)?;
+    step("rename to", path, fs::rename(&staging, path))?;
+    sync_directory(parent)
+}
+
+/// The directory that holds `path`, created if need be.
+fn parent(path: &Path) -> Result<&Path, CheckpointError> {
+    let parent = path
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    step("create", parent, fs::create_dir_all(parent))?;
+    Ok(parent)
+}
+
+/// `path` with `.suffix` behind its whole name: `with_extension` would cut a name at its dot.
+fn beside(path: &Path, suffix: &str) -> std::path::PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(suffix);
+    name.into()
+}
+
+fn remove(path: &Path) -> Result<(), CheckpointError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        result => step("remove", path, result),
+    }
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+    let written = File::create(path).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    step("write", path, written)
+}
+
+fn sync_directory(path: &Path) -> Result<(), CheckpointError> {
+    step(
+        "sync",
+        path,
+        File::open(path).and_then(|directory| directory.sync_all()),
+    )
+}
+
+fn step(
+    action: &'static str,
+    path: &Path,
+    result: std::io::Result<()>,
+) -> Result<(), CheckpointError> {
+    result.map_err(|source| CheckpointError::Io {
+        action,
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,44 @@
+//! Real text into training samples.
+//!
+//! A load goes: paths ([`load`]'s inputs, or [`text_on_this_machine`]) → files → records → token ids
+//! with a loss mask ([`Tokenizer`]) → rules ([`Rules`]) → [`Dataset`]. Nothing is dropped silently:
+//! every record ends as a sample or in [`Dataset::dropped`] and one field of [`Counts`].
+//!
+//! | input | records | loss |
+//! |---|---|---|
+//! | JSONL, `messages` or `conversations` | one a line | assistant turns and their end token |
+//! | JSONL, `prompt` with `response` or `completion` | one a line, as a conversation of two turns | the same |
+//! | JSONL, `text` | one a line | every token |
+//! | JSONL, `input_ids` with `loss_mask` | one a line | as given |
+//! | any UTF-8 file | chunks of at most `tokens_max` tokens, or the whole file ([`PlainText`]) | every token |
+//! | a folder | those of the files in it, in sorted order | |
+//!
+//! JSONL is read line by line and plain text block by block, so memory holds the samples and little
+//! else. Two loads of equal contents give equal data sets, whatever the machine.
+
+mod blocks;
+mod chat;
+mod counts;
+mod dataset;
+mod digest;
+mod error;
+mod lines;
+mod loader;
+mod record;
+mod registry;
+mod rules;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod tokenizer;
+mod walk;
+
+pub use chat::{Message, Role, Tokens};
+pub use counts::{Counts, DropReason};
+pub use dataset::{Dataset, Sample};
+pub use error::{BadRecord, DataError, DataErrorKind, Place};
+pub use loader::load;
+pub use registry::text_on_this_machine;
+pub use rules::{LINE_BYTES_MAX, OnBadLine, OverLong, PlainText, Rules};
+pub use tokenizer::{ByteTokenizer, EncodeError, FileTokenizer, Tokenizer};

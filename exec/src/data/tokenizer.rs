@@ -1,0 +1,124 @@
+//! Text to token ids, by bytes or by a Hugging Face `tokenizer.json`.
+
+use std::path::Path;
+
+use super::chat::{Message, Tokens};
+use super::error::Result;
+
+mod byte;
+mod file;
+
+pub use byte::ByteTokenizer;
+pub use file::FileTokenizer;
+
+/// The tokenizers there are.
+#[derive(Debug, Clone)]
+pub enum Tokenizer {
+    /// One id a byte: needs no file, for tests and small models.
+    Byte(ByteTokenizer),
+    /// A `tokenizer.json`.
+    File(Box<FileTokenizer>),
+}
+
+impl Tokenizer {
+    /// The built-in byte tokenizer.
+    pub fn byte() -> Self {
+        Self::Byte(ByteTokenizer)
+    }
+
+    /// Reads a `tokenizer.json`, or the one in the folder `path`.
+    ///
+    /// # Errors
+    /// The file is missing, cannot be read or is no tokenizer.
+    pub fn from_file(path: &Path) -> Result<Self> {
+        Ok(Self::File(Box::new(FileTokenizer::open(path)?)))
+    }
+
+    /// The file it was read from, if any.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Byte(_) => None,
+            Self::File(file) => Some(file.path()),
+        }
+    }
+
+    /// Number of ids, special tokens included: the largest id plus one.
+    pub fn vocab_size(&self) -> u32 {
+        match self {
+            Self::Byte(_) => ByteTokenizer::VOCAB_SIZE,
+            Self::File(file) => file.vocab_size(),
+        }
+    }
+
+    /// The token that ends a turn or a text, where the tokenizer names one.
+    pub fn eos_id(&self) -> Option<u32> {
+        match self {
+            Self::Byte(_) => Some(ByteTokenizer::EOS),
+            Self::File(file) => file.eos_id(),
+        }
+    }
+
+    /// The token that fills a draft block, where the tokenizer names one.
+    pub fn mask_id(&self) -> Option<u32> {
+        match self {
+            Self::Byte(_) => Some(ByteTokenizer::MASK),
+            Self::File(file) => file.mask_id(),
+        }
+    }
+
+    /// Ids of plain `text`; nothing is put before or after it.
+    ///
+    /// # Errors
+    /// What the tokenizer says; the byte tokenizer never fails.
+    pub fn encode(&self, text: &str) -> std::result::Result<Vec<u32>, EncodeError> {
+        Ok(self.encode_with_offsets(text)?.0)
+    }
+
+    /// Ids of `text` and, for each, the byte of `text` where it begins.
+    pub(super) fn encode_with_offsets(
+        &self,
+        text: &str,
+    ) -> std::result::Result<(Vec<u32>, Vec<usize>), EncodeError> {
+        match self {
+            Self::Byte(byte) => Ok((byte.encode(text).collect(), (0..text.len()).collect())),
+            Self::File(file) => file.encode_with_offsets(text),
+        }
+    }
+
+    /// Ids and loss mask of a conversation: loss on what the assistant says and on the token that
+    /// ends its turn.
+    ///
+    /// # Errors
+    /// The tokenizer lacks the chat markers, or fails on the text.
+    pub fn encode_chat(&self, messages: &[Message]) -> std::result::Result<Tokens, EncodeError> {
+        match self {
+            Self::Byte(byte) => Ok(byte.encode_chat(messages)),
+            Self::File(file) => file.encode_chat(messages),
+        }
+    }
+
+    /// Text of `ids`, special tokens shown by name, bytes that are no UTF-8 replaced.
+    ///
+    /// # Errors
+    /// What the tokenizer says; the byte tokenizer never fails.
+    pub fn decode(&self, ids: &[u32]) -> std::result::Result<String, EncodeError> {
+        match self {
+            Self::Byte(byte) => Ok(byte.decode(ids)),
+            Self::File(file) => file.decode(ids),
+        }
+    }
+}
+
+/// Why text has no ids.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// The tokenizer has no chat markers.
+    #[error("the tokenizer has no token {token}, which chat data needs")]
+    NoChatToken {
+        /// The token looked up.
+        token: &'static str,
+    },
+    /// The tokenizer failed on the text.
+    #[error("{0}")]
+    Failed(String),
+}

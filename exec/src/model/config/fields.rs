@@ -1,0 +1,198 @@
+//! Typed access to the keys of a config.json, with errors that name file, key and value.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::refuse;
+use crate::model::ModelError;
+
+/// A JSON object and where it came from.
+pub(super) struct Fields {
+    file: String,
+    /// Keys of enclosing objects, each with a dot behind it.
+    prefix: String,
+    map: Map<String, Value>,
+}
+
+impl Fields {
+    pub(super) fn load(path: &Path) -> Result<Self, ModelError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ModelError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let json = serde_json::from_str(&text).map_err(|source| ModelError::Json {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::new(json, &path.display().to_string())
+    }
+
+    pub(super) fn new(json: Value, file: &str) -> Result<Self, ModelError> {
+        match json {
+            Value::Object(map) => Ok(Self {
+                file: file.into(),
+                prefix: String::new(),
+                map,
+            }),
+            other => Err(refuse(
+                file,
+                "(whole file)",
+                other,
+                "expected an object of keys",
+            )),
+        }
+    }
+
+    pub(super) fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The value of a key; an explicit null counts as absent, as transformers writes it.
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    fn wrong(&self, key: &str, problem: impl Into<String>) -> ModelError {
+        let value = self
+            .map
+            .get(key)
+            .map_or_else(|| "(missing)".to_owned(), Value::to_string);
+        refuse(&self.file, &format!("{}{key}", self.prefix), value, problem)
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    pub(super) fn object(&self, key: &str) -> Result<Self, ModelError> {
+        match self.get(key) {
+            Some(Value::Object(map)) => Ok(Self {
+                file: self.file.clone(),
+                prefix: format!("{}{key}.", self.prefix),
+                map: map.clone(),
+            }),
+            _ => Err(self.wrong(key, "expected an object")),
+        }
+    }
+
+    pub(super) fn size(&self, key: &str) -> Result<usize, ModelError> {
+        self.get(key)
+            .and_then(Value::as_u64)
+            .and_then(|n| usize::try_from(n).ok())
+            .filter(|&n| n > 0)
+            .ok_or_else(|| self.wrong(key, "expected a whole number of at least 1"))
+    }
+
+    pub(super) fn size_or(&self, key: &str, default: usize) -> Result<usize, ModelError> {
+        if self.has(key) {
+            self.size(key)
+        } else {
+            Ok(default)
+        }
+    }
+
+    pub(super) fn sizes(&self, key: &str) -> Result<Vec<usize>, ModelError> {
+        self.get(key)
+            .and_then(Value::as_array)
+            .and_then(|list| {
+                list.iter()
+                    .map(|n| n.as_u64().and_then(|n| usize::try_from(n).ok()))
+                    .collect()
+            })
+            .ok_or_else(|| self.wrong(key, "expected a list of layer numbers from 0"))
+    }
+
+    fn positive(&self, key: &str) -> Result<f64, ModelError> {
+        self.get(key)
+            .and_then(Value::as_f64)
+            .filter(|x| *x > 0.0 && x.is_finite())
+            .ok_or_else(|| self.wrong(key, "expected a positive number"))
+    }
+
+    pub(super) fn positive_or(&self, key: &str, default: f64) -> Result<f64, ModelError> {
+        if self.has(key) {
+            self.positive(key)
+        } else {
+            Ok(default)
+        }
+    }
+
+    pub(super) fn bool_or(&self, key: &str, default: bool) -> Result<bool, ModelError> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(value) => value
+                .as_bool()
+                .ok_or_else(|| self.wrong(key, "expected true or false")),
+        }
+    }
+
+    pub(super) fn required_token(&self, key: &str) -> Result<u32, ModelError> {
+        self.token(key)?
+            .ok_or_else(|| self.wrong(key, "expected a token id"))
+    }
+
+    /// A token id, or the first of a list of them.
+    pub(super) fn token(&self, key: &str) -> Result<Option<u32>, ModelError> {
+        let value = match self.get(key) {
+            None => return Ok(None),
+            Some(Value::Array(list)) => list.first().unwrap_or(&Value::Null),
+            Some(value) => value,
+        };
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.map(Some)
+            .ok_or_else(|| self.wrong(key, "expected a token id"))
+    }
+
+    pub(super) fn architecture(&self, wanted: &str) -> Result<(), ModelError> {
+        let first = self
+            .get("architectures")
+            .and_then(|list| list.get(0))
+            .and_then(Value::as_str);
+        match first {
+            Some(name) if name == wanted => Ok(()),
+            _ => Err(self.wrong("architectures", format!("expected [\"{wanted}\"]"))),
+        }
+    }
+
+    /// Accepts a missing key or exactly `value`: anything else changes the computation.
+    pub(super) fn expect_or_absent(&self, key: &str, value: Value) -> Result<(), ModelError> {
+        match self.get(key) {
+            Some(found) if *found != value => {
+                Err(self.wrong(key, format!("only {value} is supported")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn full_attention_only(&self) -> Result<(), ModelError> {
+        let Some(types) = self.get("layer_types") else {
+            return Ok(());
+        };
+        let layers = self.size("num_hidden_layers")?;
+        match types.as_array() {
+            Some(list) if list.len() != layers => Err(self.wrong(
+                "layer_types",
+                format!("expected {layers} entries, one a layer"),
+            )),
+            Some(list) if list.iter().all(|kind| kind == "full_attention") => Ok(()),
+            _ => Err(self.wrong(
+                "layer_types",
+                "only full_attention is supported in every layer",
+            )),
+        }
+    }
+
+    /// `rope_theta`, from the top level or from `rope_parameters`; scaled rope is refused.
+    pub(super) fn rope_theta(&self) -> Result<f64, ModelError> {
+        if self.has("rope_scaling") {
+            return Err(self.wrong("rope_scaling", "scaled rope is not supported, only null"));
+        }
+        if self.has("rope_theta") || !self.has("rope_parameters") {
+            return self.positive("rope_theta");
+        }
+        let rope = self.object("rope_parameters")?;
+        rope.expect_or_absent("rope_type", "default".into())?;
+        rope.positive("rope_theta")
+    }
+}

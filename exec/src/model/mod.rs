@@ -1,0 +1,34 @@
+//! The two models: a frozen [`Target`] that produces hidden states and the [`Drafter`] that learns from them.
+//!
+//! Both are Qwen3-shaped decoders (pre-norm, RMSNorm, per-head q/k norm, rotate-half RoPE, grouped
+//! queries, SwiGLU, no biases) and compute in f32. A [`PaddedBatch`] goes into the target,
+//! [`HiddenStates`] come out of it, and the drafter reads them together with a block plan
+//! ([`crate::train::BlockPlan`]).
+//!
+//! Shapes use these letters everywhere: B rows (samples), S tokens a row, A anchors a row, T slots a
+//! block, K captured layers, H hidden size, V vocabulary, D head dimension.
+
+mod batch;
+mod config;
+mod drafter;
+mod error;
+mod layer;
+mod layer_ids;
+mod names;
+mod normal;
+mod ops;
+mod safetensors_io;
+mod target;
+
+pub use batch::{PaddedBatch, Sample};
+pub use config::{DrafterConfig, DrafterSize, Geometry, TargetConfig};
+pub use drafter::Drafter;
+pub use error::ModelError;
+pub use layer_ids::default_target_layer_ids;
+pub use names::{drafter_shapes, target_shapes};
+pub(crate) use normal::hash;
+pub(crate) use safetensors_io::{check_drafter, decode, encode};
+pub use target::{HiddenStates, Target};
+
+/// Tensors by name; the order of names is the order of every reduction and of every file.
+pub type Tensors = std::collections::BTreeMap<String, candle_core::Tensor>;

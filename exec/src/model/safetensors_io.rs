@@ -1,0 +1,166 @@
+//! Safetensors to f32 tensors and back.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use half::{bf16, f16};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
+
+use super::{DrafterConfig, ModelError, Tensors, drafter_shapes};
+
+/// Loads all tensors of a model directory as f32: `model.safetensors`, or the shards that
+/// `model.safetensors.index.json` lists.
+pub(super) fn load_dir(dir: &Path, device: &Device) -> Result<Tensors, ModelError> {
+    let index = dir.join("model.safetensors.index.json");
+    if !index.exists() {
+        return load_file(&dir.join("model.safetensors"), device);
+    }
+    let mut tensors = Tensors::new();
+    for shard in shards(&index)? {
+        tensors.extend(load_file(&dir.join(shard), device)?);
+    }
+    Ok(tensors)
+}
+
+/// The files that an index names, each once.
+fn shards(index: &Path) -> Result<BTreeSet<String>, ModelError> {
+    #[derive(serde::Deserialize)]
+    struct Index {
+        weight_map: BTreeMap<String, String>,
+    }
+    let text = read(index)?;
+    let index: Index = serde_json::from_slice(&text).map_err(|source| ModelError::Json {
+        path: index.to_owned(),
+        source,
+    })?;
+    Ok(index.weight_map.into_values().collect())
+}
+
+fn load_file(path: &Path, device: &Device) -> Result<Tensors, ModelError> {
+    decode(&read(path)?, path, device)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
+    std::fs::read(path).map_err(|source| ModelError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Reads safetensors bytes; every tensor is widened (or narrowed) to f32. `path` is for errors.
+pub(crate) fn decode(bytes: &[u8], path: &Path, device: &Device) -> Result<Tensors, ModelError> {
+    let damaged = |problem: String| ModelError::Safetensors {
+        path: path.to_owned(),
+        problem,
+    };
+    let file = SafeTensors::deserialize(bytes).map_err(|error| damaged(error.to_string()))?;
+    let mut tensors = Tensors::new();
+    for (name, view) in file.iter() {
+        let values = widen(&view).ok_or_else(|| {
+            damaged(format!(
+                "{name} is {:?}; only BF16, F16, F32 and F64 are read",
+                view.dtype()
+            ))
+        })?;
+        tensors.insert(
+            name.to_owned(),
+            Tensor::from_vec(values, view.shape(), device)?,
+        );
+    }
+    Ok(tensors)
+}
+
+fn widen(view: &TensorView<'_>) -> Option<Vec<f32>> {
+    let bytes = view.data();
+    Some(match view.dtype() {
+        Dtype::BF16 => each(bytes, |b| bf16::from_le_bytes(b).to_f32()),
+        Dtype::F16 => each(bytes, |b| f16::from_le_bytes(b).to_f32()),
+        Dtype::F32 => each(bytes, f32::from_le_bytes),
+        Dtype::F64 => each(bytes, |b| f64::from_le_bytes(b) as f32),
+        _ => return None,
+    })
+}
+
+fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+    bytes
+        .as_chunks::<N>()
+        .0
+        .iter()
+        .map(|chunk| value(*chunk))
+        .collect()
+}
+
+/// Writes f32 tensors as safetensors bytes in `dtype` (f32 or bf16, rounded to nearest even).
+///
+/// The same tensors give the same bytes: names are sorted and the metadata has one entry.
+pub(crate) fn encode(tensors: &Tensors, dtype: DType) -> Result<Vec<u8>, ModelError> {
+    let mut parts = Vec::with_capacity(tensors.len());
+    for (name, tensor) in tensors {
+        let values = tensor
+            .to_dtype(DType::F32)?
+            .flatten_all()?
+            .to_vec1::<f32>()?;
+        let (kind, bytes): (_, Vec<u8>) = match dtype {
+            DType::BF16 => {
+                let narrow = values.iter().map(|&x| bf16::from_f32(x));
+                (Dtype::BF16, narrow.flat_map(bf16::to_le_bytes).collect())
+            }
+            _ => (
+                Dtype::F32,
+                values.into_iter().flat_map(f32::to_le_bytes).collect(),
+            ),
+        };
+        parts.push((name, kind, tensor.dims().to_vec(), bytes));
+    }
+    let refuse = |error: safetensors::SafeTensorError| ModelError::Safetensors {
+        path: PathBuf::from("(in memory)"),
+        problem: error.to_string(),
+    };
+    let views = parts
+        .iter()
+        .map(|(name, kind, shape, bytes)| Ok((name, TensorView::new(*kind, shape.clone(), bytes)?)))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(refuse)?;
+    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    serialize(views, Some(metadata)).map_err(refuse)
+}
+
+/// Refuses weights that are not exactly those of a drafter. `origin` is for errors.
+pub(crate) fn check_drafter(
+    config: &DrafterConfig,
+    weights: &Tensors,
+    origin: &str,
+) -> Result<(), ModelError> {
+    check(weights, &drafter_shapes(config), origin)
+}
+
+/// Refuses tensors whose names or shapes are not exactly `shapes`. `origin` is for errors.
+pub(super) fn check(
+    tensors: &Tensors,
+    shapes: &BTreeMap<String, Vec<usize>>,
+    origin: &str,
+) -> Result<(), ModelError> {
+    let wrong = |name: &str, problem: String| ModelError::Weights {
+        origin: origin.to_owned(),
+        name: name.to_owned(),
+        problem,
+    };
+    for (name, shape) in shapes {
+        match tensors.get(name) {
+            None => return Err(wrong(name, format!("is missing; expected shape {shape:?}"))),
+            Some(tensor) if tensor.dims() != shape => {
+                let have = tensor.dims();
+                return Err(wrong(
+                    name,
+                    format!("has shape {have:?}, the config says {shape:?}"),
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    match tensors.keys().find(|name| !shapes.contains_key(*name)) {
+        Some(name) => Err(wrong(name, "is not part of this architecture".to_owned())),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,23 @@
+//! Training the drafter: anchors, block plans, losses, gradients, and the optimizer.
+//!
+//! A microbatch becomes a [`BlockPlan`] and then a [`Contribution`]: sums, not means, so that
+//! microbatches of one optimizer step add up whatever their sizes. [`Optimizer::apply`] divides the
+//! step's total by the step's total weight, once.
+//!
+//! Invariant: for the same samples and the same anchors the step's gradient does not depend, beyond
+//! rounding, on how the samples were split into microbatches or padded.
+
+mod accumulate;
+pub mod anchors;
+mod contribution;
+mod error;
+mod loss;
+mod optimizer;
+mod plan;
+mod schedule;
+
+pub use contribution::{Contribution, Tally};
+pub use error::TrainError;
+pub use optimizer::{AdamW, Optimizer, StepReport};
+pub use plan::{BlockPlan, BlockSpec, default_gamma};
+pub use schedule::Schedule;

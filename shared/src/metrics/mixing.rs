@@ -1,0 +1,227 @@
+//! How well optimizer steps mix lengths.
+
+use crate::core::{Core, Group};
+use crate::id::{BucketId, DrafterId, MicrobatchId, StepId};
+use crate::plan::Exception;
+
+/// One optimizer step's mix.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepMix {
+    /// Which step.
+    pub step: StepId,
+    /// Its microbatches.
+    pub microbatches: u32,
+    /// Distinct buckets among them.
+    pub distinct: u32,
+    /// Total variation distance of its bucket mix from the plan's: half the sum of absolute differences of shares.
+    pub tv: f64,
+    /// Mean length of its samples. [tokens]
+    pub mean_length: f64,
+    /// Why it falls short of the mixing rule, if it does; `None` also where no rule is set.
+    pub exception: Option<Exception>,
+    /// Whether it holds as many microbatches as a step should.
+    pub is_full: bool,
+}
+
+/// All steps' mixes in a few numbers. Full steps only, but for the exceptions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MixSummary {
+    /// Steps in all.
+    pub steps: u32,
+    /// Full ones among them.
+    pub full: u32,
+    /// Fewest distinct buckets.
+    pub distinct_min: u32,
+    /// Mean of distinct buckets.
+    pub distinct_mean: f64,
+    /// Mean total variation distance.
+    pub tv_mean: f64,
+    /// Largest total variation distance.
+    pub tv_max: f64,
+    /// Steps that fall short of the mixing rule, each with its reason.
+    pub exceptions: u32,
+    /// Among the windows of one drafter, the share that holds at most two buckets.
+    pub windows_at_most_two: f64,
+    /// The longest run of microbatches of one bucket that a drafter saw.
+    pub longest_run: u32,
+    /// Correlation of mean length between a step and the next; `None` for fewer than three steps or constant lengths.
+    pub lag1: Option<f64>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Mixing {
+    pub(super) steps: Vec<StepMix>,
+    shares: Vec<f64>,
+    under_way: Vec<Tally>,
+    runs: Vec<(BucketId, u32)>,
+    longest_run: u32,
+    windows: u32,
+    windows_at_most_two: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    counts: Vec<u32>,
+    samples: u64,
+    tokens: u64,
+    groups: u64,
+}
+
+impl Mixing {
+    pub(super) fn new(core: &Core) -> Self {
+        let counts = core.plan().bucket_counts();
+        let all: u32 = counts.iter().sum();
+        let drafters = core.state().drafters.len();
+        let tally = Tally {
+            counts: vec![0; counts.len()],
+            ..Tally::default()
+        };
+        Self {
+            steps: Vec::new(),
+            shares: counts
+                .iter()
+                .map(|&c| f64::from(c) / f64::from(all.max(1)))
+                .collect(),
+            under_way: vec![tally; drafters],
+            runs: vec![(BucketId(u8::MAX), 0); drafters],
+            longest_run: 0,
+            windows: 0,
+            windows_at_most_two: 0,
+        }
+    }
+
+    pub(super) fn trained(&mut self, drafter: DrafterId, id: MicrobatchId, core: &Core) {
+        let microbatch = core.plan().microbatch(id);
+        let tally = &mut self.under_way[drafter.index()];
+        tally.counts[microbatch.bucket.index()] += 1;
+        tally.samples += u64::from(microbatch.sample_count());
+        tally.tokens += microbatch.tokens.0;
+        tally.groups |= 1 << (microbatch.bucket.0 % 64);
+        let run = &mut self.runs[drafter.index()];
+        *run = if run.0 == microbatch.bucket {
+            (run.0, run.1 + 1)
+        } else {
+            (microbatch.bucket, 1)
+        };
+        self.longest_run = self.longest_run.max(run.1);
+    }
+
+    /// A drafter is gone; what it had trained on in the step under way will be trained on again.
+    pub(super) fn forget(&mut self, drafter: DrafterId) {
+        let tally = &mut self.under_way[drafter.index()];
+        tally.counts.fill(0);
+        (tally.samples, tally.tokens, tally.groups) = (0, 0, 0);
+    }
+
+    pub(super) fn applied(&mut self, step: StepId, group: Group, core: &Core) {
+        let mut counts = vec![0; self.shares.len()];
+        let (mut samples, mut tokens) = (0, 0);
+        for (d, tally) in self.under_way.iter_mut().enumerate() {
+            if group != Group::All && group != Group::One(DrafterId::from_index(d)) {
+                continue;
+            }
+            if tally.samples > 0 {
+                self.windows += 1;
+                self.windows_at_most_two += u32::from(tally.groups.count_ones() <= 2);
+            }
+            for (sum, count) in counts.iter_mut().zip(&mut tally.counts) {
+                *sum += std::mem::take(count);
+            }
+            samples += std::mem::take(&mut tally.samples);
+            tokens += std::mem::take(&mut tally.tokens);
+            tally.groups = 0;
+        }
+        self.push(
+            step,
+            group,
+            &counts,
+            tokens as f64 / samples.max(1) as f64,
+            core,
+        );
+    }
+
+    fn push(&mut self, step: StepId, group: Group, counts: &[u32], mean_length: f64, core: &Core) {
+        let microbatches: u32 = counts.iter().sum();
+        let distinct = counts.iter().filter(|&&c| c > 0).count() as u32;
+        let differences = counts.iter().zip(&self.shares);
+        let tv = differences
+            .map(|(&c, share)| (f64::from(c) / f64::from(microbatches.max(1)) - share).abs())
+            .sum::<f64>()
+            / 2.0;
+        let whole = match group {
+            Group::All => core.grad_accum() * u32::from(core.policy().drafters),
+            Group::One(_) => core.grad_accum(),
+        };
+        let is_full = microbatches >= whole;
+        let planned = core
+            .plan()
+            .steps
+            .get(step.index())
+            .and_then(|s| s.exception);
+        let short = distinct < u32::from(core.policy().mix_step_min);
+        let found = if is_full {
+            Exception::DryBucket
+        } else {
+            Exception::Tail
+        };
+        let exception = short.then_some(planned.unwrap_or(found));
+        self.steps.push(StepMix {
+            step,
+            microbatches,
+            distinct,
+            tv,
+            mean_length,
+            exception,
+            is_full,
+        });
+    }
+
+    pub(super) fn summary(&self) -> MixSummary {
+        let full: Vec<_> = self.steps.iter().filter(|s| s.is_full).collect();
+        let n = full.len().max(1) as f64;
+        let means: Vec<_> = full.iter().map(|s| s.mean_length).collect();
+        MixSummary {
+            steps: self.steps.len() as u32,
+            full: full.len() as u32,
+            distinct_min: full.iter().map(|s| s.distinct).min().unwrap_or(0),
+            distinct_mean: full.iter().map(|s| f64::from(s.distinct)).sum::<f64>() / n,
+            tv_mean: full.iter().map(|s| s.tv).sum::<f64>() / n,
+            tv_max: full.iter().map(|s| s.tv).fold(0.0, f64::max),
+            exceptions: self.steps.iter().filter(|s| s.exception.is_some()).count() as u32,
+            windows_at_most_two: f64::from(self.windows_at_most_two)
+                / f64::from(self.windows.max(1)),
+            longest_run: self.longest_run,
+            lag1: lag1(&means),
+        }
+    }
+}
+
+/// Pearson correlation of a series with itself one later.
+fn lag1(series: &[f64]) -> Option<f64> {
+    if series.len() < 3 {
+        return None;
+    }
+    let mean = series.iter().sum::<f64>() / series.len() as f64;
+    let product = |a: f64, b: f64| (a - mean) * (b - mean);
+    let variance: f64 = series.iter().map(|&x| product(x, x)).sum();
+    let covariance: f64 = series
+        .iter()
+        .zip(&series[1..])
+        .map(|(&a, &b)| product(a, b))
+        .sum();
+    (variance > 0.0).then(|| covariance / variance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lag1;
+
+    #[test]
+    fn a_sawtooth_is_anticorrelated_and_a_ramp_correlated() {
+        let sawtooth: Vec<_> = (0..100).map(|i| f64::from(i % 2)).collect();
+        let ramp: Vec<_> = (0..100).map(f64::from).collect();
+        assert!(lag1(&sawtooth).unwrap() < -0.95);
+        assert!(lag1(&ramp).unwrap() > 0.95);
+        assert_eq!(lag1(&[1.0, 1.0, 1.0]), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! The machine: GPUs, memories and the links between them.
+
+use super::check::{Checks, Problem};
+use super::units::{ByteSize, Rate};
+use serde::{Deserialize, Serialize};
+
+/// One box. Each link belongs to the transport of its name; a missing one cannot be used, except `local`, which then takes no
+/// time at all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hardware {
+    /// What the box is, for reports.
+    #[serde(default)]
+    pub description: String,
+    /// GPUs in the box.
+    pub gpus: u16,
+    /// Memory of each GPU.
+    pub gpu_memory: ByteSize,
+    /// Memory of the host.
+    pub host_memory: ByteSize,
+    /// Between a GPU and ordinary host memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_pageable: Option<Link>,
+    /// Between a GPU and page-locked host memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_pinned: Option<Link>,
+    /// Between two GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p2p: Option<Link>,
+    /// Inside one GPU; infinitely fast when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<Link>,
+}
+
+/// What carries hidden states.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Data carried in one direction.
+    pub bandwidth: Rate,
+    /// Time before the first byte. [ms]
+    #[serde(default)]
+    pub latency_ms: f64,
+    /// Whether all transfers of one direction contend for one link; else each device has its own.
+    #[serde(default)]
+    pub shared: bool,
+    /// Whether the two directions do not contend.
+    #[serde(default = "yes")]
+    pub duplex: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl Hardware {
+    /// What cannot be simulated; `at` is the path of this section.
+    pub fn validate(&self, at: &str) -> Vec<Problem> {
+        let mut checks = Checks::new(at);
+        checks.at_least_one("gpus", self.gpus, "count the GPUs of the box");
+        checks.require(
+            self.gpu_memory > ByteSize(0),
+            "gpu_memory",
+            self.gpu_memory,
+            "must be above 0 B",
+            "write the memory of one GPU, such as \"141 GB\"",
+        );
+        checks.require(
+            self.host_memory > ByteSize(0),
+            "host_memory",
+            self.host_memory,
+            "must be above 0 B",
+            "write the memory of the host, such as \"2 TB\"",
+        );
+        for (key, link) in self.links() {
+            if let Some(link) = link {
+                let problems = link.validate(&checks.path(key));
+                checks.extend(problems);
+            }
+        }
+        checks.done()
+    }
+
+    fn links(&self) -> [(&'static str, Option<&Link>); 4] {
+        [
+            ("host_pageable", self.host_pageable.as_ref()),
+            ("host_pinned", self.host_pinned.as_ref()),
+            ("p2p", self.p2p.as_ref()),
+            ("local", self.local.as_ref()),
+        ]
+    }
+}
+
+impl Link {
+    /// What cannot be simulated; `at` is the path of this section.
+    pub fn validate(&self, at: &str) -> Vec<Problem> {
+        let mut checks = Checks::new(at);
+        checks.not_negative(
+            "latency_ms",
+            self.latency_ms,
+            "write 0 for a link without latency",
+        );
+        checks.done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::lines;
+    use super::*;
+
+    const BOX: &str = r#"
+        gpus = 8
+        gpu_memory = "141 GB"
+        host_memory = "2 TB"
+        host_pinned = { bandwidth = "25 GB/s", latency_ms = 0.02, shared = true }
+    "#;
+
+    #[test]
+    fn links_default_to_duplex_and_their_own() {
+        let hardware: Hardware = toml::from_str(BOX).unwrap();
+        let pinned = hardware.host_pinned.as_ref().unwrap();
+        assert!(pinned.duplex && pinned.shared);
+        assert_eq!(pinned.bandwidth.bytes_per_s(), 25e9);
+        assert_eq!(hardware.local, None);
+        assert_eq!(hardware.validate("hardware"), []);
+        let text = toml::to_string(&hardware).unwrap();
+        assert_eq!(toml::from_str::<Hardware>(&text).unwrap(), hardware);
+    }
+
+    #[test]
+    fn a_box_without_gpus_or_memory_is_refused() {
+        let mut hardware: Hardware = toml::from_str(BOX).unwrap();
+        hardware.gpus = 0;
+        hardware.gpu_memory = ByteSize(0);
+        hardware.host_memory = ByteSize(0);
+        hardware.host_pinned.as_mut().unwrap().latency_ms = f64::NAN;
+        assert_eq!(
+            lines(&hardware.validate("hardware")),
+            [
+                "hardware.gpus: 0 must be at least 1; count the GPUs of the box",
+                "hardware.gpu_memory: 0 B must be above 0 B; write the memory of one GPU, such as \"141 GB\"",
+                "hardware.host_memory: 0 B must be above 0 B; write the memory of the host, such as \"2 TB\"",
+                "hardware.host_pinned.latency_ms: NaN must be finite and at least 0; write 0 for a link without latency",
+            ]
+        );
+    }
+}
