@@ -51,6 +51,18 @@ impl Ledger {
         busy.map(|(worker, _)| *worker).collect()
     }
 
+    /// Whether an optimizer step is under way that concerns this worker.
+    pub(super) fn is_applied_to(&self, worker: WorkerId) -> bool {
+        let WorkerId::Drafter(drafter) = worker else {
+            return false;
+        };
+        let concerns = |piece: &Piece| match piece {
+            Piece::Apply { members, .. } => members.contains(&drafter),
+            _ => false,
+        };
+        self.open.values().flatten().any(concerns)
+    }
+
     pub(super) fn wake_at(&mut self, at: Time) {
         self.wakes.push(Reverse(at));
     }

@@ -28,17 +28,9 @@ pub(super) struct Run<B: Backend> {
     clock: Clock,
     now: Time,
     reports: Receiver<Report>,
-    stop: Stop,
+    stop_asked: bool,
     lost: Vec<Loss>,
     spent: Spent,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
-    NotAsked,
-    /// Asked for before the first event.
-    Early,
-    Asked,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,8 +54,7 @@ impl<B: Backend> Run<B> {
             .map(|deadline| Watchdog::start(deadline, &sender));
         let watchdog = watchdog.transpose()?;
         let watch = watchdog.as_ref().map(|dog| &dog.watch);
-        let (crew, stop_asked) =
-            Crew::start(&backend, core.policy(), &store, watch, (&sender, &reports))?;
+        let crew = Crew::start(&backend, core.policy(), &store, watch, (&sender, &reports))?;
         Ok(Self {
             crew,
             watchdog,
@@ -74,11 +65,7 @@ impl<B: Backend> Run<B> {
             clock: Clock::scaled(backend.speedup()),
             now: Time::ZERO,
             reports,
-            stop: if stop_asked {
-                Stop::Early
-            } else {
-                Stop::NotAsked
-            },
+            stop_asked: false,
             lost: Vec::new(),
             spent: Spent::default(),
         })
@@ -106,17 +93,13 @@ impl<B: Backend> Run<B> {
             peaks: self.store.peaks(),
             slots_peak: self.slots.peak(),
             lost: self.lost,
-            stopped: self.stop == Stop::Asked,
+            stopped: self.stop_asked,
         })
     }
 
     fn drive(&mut self, observer: &mut dyn Observer) -> Result<(), DriverError> {
         let mut actions = Actions::new();
         self.feed(Event::Started, &mut actions, observer)?;
-        if self.stop == Stop::Early {
-            self.stop = Stop::NotAsked;
-            self.on_report(Report::Stop, &mut actions, observer)?;
-        }
         while !self.core.is_finished() {
             if self.ledger.is_idle() {
                 return Err(self.stalled());
@@ -124,12 +107,11 @@ impl<B: Backend> Run<B> {
             let report = self.receive();
             let began = self.clock.wall();
             let observed = self.spent.observers;
-            match report {
-                Some(report) => self.on_report(report, &mut actions, observer)?,
-                None => {
-                    self.ledger.take_wake();
-                    self.feed(Event::WakeDue, &mut actions, observer)?;
-                }
+            let now = self.clock.now();
+            self.wake(now, &mut actions, observer)?;
+            self.now = self.now.max(now);
+            if let Some(report) = report {
+                self.on_report(report, &mut actions, observer)?;
             }
             let observed = self.spent.observers - observed;
             self.spent.dispatch += (self.clock.wall() - began).saturating_sub(observed);
@@ -153,6 +135,22 @@ impl<B: Backend> Run<B> {
                 unreachable!("worker threads end after the driver lets go of them")
             }
         }
+    }
+
+    /// Wake-ups that are due come before what was received after them, and at the very instant that was asked for: a pool that is
+    /// looked at every so often is looked at then, however late the driver is.
+    fn wake(
+        &mut self,
+        now: Time,
+        actions: &mut Actions,
+        observer: &mut dyn Observer,
+    ) -> Result<(), DriverError> {
+        while let Some(at) = self.ledger.next_wake().filter(|at| *at <= now) {
+            self.ledger.take_wake();
+            self.now = self.now.max(at);
+            self.feed(Event::WakeDue, actions, observer)?;
+        }
+        Ok(())
     }
 
     fn on_report(
@@ -191,8 +189,8 @@ impl<B: Backend> Run<B> {
                     .as_ref()
                     .map_or(Duration::ZERO, |dog| dog.watch.deadline()),
             }),
-            Report::Stop if self.stop == Stop::NotAsked => {
-                self.stop = Stop::Asked;
+            Report::Stop if !self.stop_asked => {
+                self.stop_asked = true;
                 self.feed(Event::StopAsked, actions, observer)
             }
             Report::Stop | Report::Ready => Ok(()),
@@ -200,7 +198,8 @@ impl<B: Backend> Run<B> {
         }
     }
 
-    /// The core is told of a lost worker, then its open work is answered as failed.
+    /// The core is told of a lost worker, then its open work is answered as failed. A drafter that is lost in the middle of an
+    /// optimizer step ends the run: nobody can say which weights were updated.
     fn on_panic(
         &mut self,
         worker: WorkerId,
@@ -218,6 +217,9 @@ impl<B: Backend> Run<B> {
         };
         self.lost.push(Loss { site, message });
         self.crew.dismiss(worker);
+        if self.ledger.is_applied_to(worker) {
+            return Err(self.last_panic());
+        }
         self.store.lose(worker.into());
         let event = match worker {
             WorkerId::Target(id) => Event::TargetLost(id),
@@ -225,9 +227,6 @@ impl<B: Backend> Run<B> {
         };
         self.feed(event, actions, observer)?;
         while let Some(piece) = self.ledger.close_first(worker) {
-            if matches!(piece, Piece::Apply { .. }) {
-                return Err(self.last_panic());
-            }
             self.feed(fact(worker, &piece, Outcome::Failed), actions, observer)?;
         }
         Ok(())
@@ -240,7 +239,6 @@ impl<B: Backend> Run<B> {
         actions: &mut Actions,
         observer: &mut dyn Observer,
     ) -> Result<(), DriverError> {
-        self.now = self.now.max(self.clock.now());
         self.spent.events += 1;
         match event {
             Event::StepApplied { step, group } => self.ledger.on_applied(step, group),
