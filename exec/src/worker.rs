@@ -252,7 +252,8 @@ impl<Hidden> Hands<Hidden> {
 }
 
 fn on_duty<T: ?Sized>(hand: &mut Option<Box<T>>) -> &mut T {
-    hand.as_mut().expect("an order goes to a thread that has the duty")
+    hand.as_mut()
+        .expect("an order goes to a thread that has the duty")
 }
 
 /// Hidden states that went with a lost worker can be made again.

@@ -5,8 +5,8 @@ use crate::backend::Backend;
 use crate::error::{DriverError, WorkerId};
 use crate::store::Store;
 use crate::worker::{Duty, Order, Piece, Report, Station};
-use shared::policy::Policy;
 use shared::id::{DrafterId, TargetId};
+use shared::policy::Policy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -176,7 +176,11 @@ fn duties(overlap: bool) -> &'static [Duty] {
         computes: true,
         copies: true,
     };
-    if overlap { &[COMPUTES, COPIES] } else { &[BOTH] }
+    if overlap {
+        &[COMPUTES, COPIES]
+    } else {
+        &[BOTH]
+    }
 }
 
 fn thread_name(worker: WorkerId, duty: Duty) -> String {
@@ -184,5 +188,9 @@ fn thread_name(worker: WorkerId, duty: Duty) -> String {
         WorkerId::Target(id) => id.to_string(),
         WorkerId::Drafter(id) => id.to_string(),
     };
-    if duty.computes { id } else { format!("{id}-copy") }
+    if duty.computes {
+        id
+    } else {
+        format!("{id}-copy")
+    }
 }

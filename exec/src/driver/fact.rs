@@ -13,17 +13,29 @@ pub(super) fn fact(worker: WorkerId, piece: &Piece, outcome: Outcome) -> Option<
             microbatch: *microbatch,
             outcome,
         },
-        (_, Piece::Copy { leg: Leg::Stage, microbatch, .. }) => Event::StageEnded {
+        (
+            _,
+            Piece::Copy {
+                leg: Leg::Stage,
+                microbatch,
+                ..
+            },
+        ) => Event::StageEnded {
             microbatch: *microbatch,
             outcome,
         },
-        (WorkerId::Drafter(drafter), Piece::Copy { leg: Leg::Fetch, microbatch, .. }) => {
-            Event::FetchEnded {
-                drafter,
-                microbatch: *microbatch,
-                outcome,
-            }
-        }
+        (
+            WorkerId::Drafter(drafter),
+            Piece::Copy {
+                leg: Leg::Fetch,
+                microbatch,
+                ..
+            },
+        ) => Event::FetchEnded {
+            drafter,
+            microbatch: *microbatch,
+            outcome,
+        },
         (WorkerId::Drafter(drafter), Piece::Train { microbatch, .. }) => Event::TrainEnded {
             drafter,
             microbatch: *microbatch,

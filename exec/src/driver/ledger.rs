@@ -137,7 +137,10 @@ mod tests {
                 Piece::Train { microbatch, step },
             );
         }
-        assert_eq!(ledger.trained_in(StepId(0)), [MicrobatchId(5), MicrobatchId(3)]);
+        assert_eq!(
+            ledger.trained_in(StepId(0)),
+            [MicrobatchId(5), MicrobatchId(3)]
+        );
         ledger.on_forget(DrafterId(1));
         assert_eq!(ledger.trained_in(StepId(0)), [MicrobatchId(5)]);
         ledger.on_applied(StepId(0), Group::All);

@@ -59,16 +59,13 @@ impl<B: Backend> Run<B> {
         reports: Receiver<Report>,
     ) -> Result<Self, DriverError> {
         let store = Arc::new(Store::default());
-        let watchdog = options.deadline.map(|deadline| Watchdog::start(deadline, &sender));
+        let watchdog = options
+            .deadline
+            .map(|deadline| Watchdog::start(deadline, &sender));
         let watchdog = watchdog.transpose()?;
         let watch = watchdog.as_ref().map(|dog| &dog.watch);
-        let (crew, stop_asked) = Crew::start(
-            &backend,
-            core.policy(),
-            &store,
-            watch,
-            (&sender, &reports),
-        )?;
+        let (crew, stop_asked) =
+            Crew::start(&backend, core.policy(), &store, watch, (&sender, &reports))?;
         Ok(Self {
             crew,
             watchdog,
@@ -80,7 +77,11 @@ impl<B: Backend> Run<B> {
             clock: Clock::scaled(backend.speedup()),
             now: Time::ZERO,
             reports,
-            stop: if stop_asked { Stop::Early } else { Stop::NotAsked },
+            stop: if stop_asked {
+                Stop::Early
+            } else {
+                Stop::NotAsked
+            },
             lost: Vec::new(),
             spent: Spent::default(),
         })
@@ -142,7 +143,10 @@ impl<B: Backend> Run<B> {
     /// The next report; `None` when a wake-up is due first.
     fn receive(&self) -> Option<Report> {
         let received = match self.ledger.next_wake() {
-            None => self.reports.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            None => self
+                .reports
+                .recv()
+                .map_err(|_| RecvTimeoutError::Disconnected),
             Some(at) => self.reports.recv_timeout(self.clock.until(at)),
         };
         match received {
@@ -161,7 +165,11 @@ impl<B: Backend> Run<B> {
         observer: &mut dyn Observer,
     ) -> Result<(), DriverError> {
         match report {
-            Report::Ended { worker, piece, result } => {
+            Report::Ended {
+                worker,
+                piece,
+                result,
+            } => {
                 if !self.ledger.close(worker, &piece) {
                     return Ok(());
                 }
@@ -180,12 +188,17 @@ impl<B: Backend> Run<B> {
                     None => Ok(()),
                 }
             }
-            Report::Panicked { worker, piece, message } => {
-                self.on_panic(worker, &piece, message, actions, observer)
-            }
+            Report::Panicked {
+                worker,
+                piece,
+                message,
+            } => self.on_panic(worker, &piece, message, actions, observer),
             Report::Hung(site) => Err(DriverError::Hung {
                 site,
-                deadline: self.watchdog.as_ref().map_or(Duration::ZERO, |dog| dog.watch.deadline()),
+                deadline: self
+                    .watchdog
+                    .as_ref()
+                    .map_or(Duration::ZERO, |dog| dog.watch.deadline()),
             }),
             Report::Stop if self.stop == Stop::NotAsked => {
                 self.stop = Stop::Asked;
@@ -269,19 +282,51 @@ impl<B: Backend> Run<B> {
         match action {
             Action::Forward { target, microbatch } => {
                 let bytes = self.core.plan().microbatch(microbatch).bytes;
-                self.order(WorkerId::Target(target), Piece::Forward { microbatch, bytes });
+                self.order(
+                    WorkerId::Target(target),
+                    Piece::Forward { microbatch, bytes },
+                );
             }
-            Action::Stage { target, microbatch, drafter } => {
+            Action::Stage {
+                target,
+                microbatch,
+                drafter,
+            } => {
                 let to = drafter.map_or(Place::Host, Place::Drafter);
                 let leg = Leg::Stage;
-                self.order(WorkerId::Target(target), Piece::Copy { leg, microbatch, to });
+                self.order(
+                    WorkerId::Target(target),
+                    Piece::Copy {
+                        leg,
+                        microbatch,
+                        to,
+                    },
+                );
             }
-            Action::Fetch { drafter, microbatch, .. } => {
+            Action::Fetch {
+                drafter,
+                microbatch,
+                ..
+            } => {
                 let (leg, to) = (Leg::Fetch, Place::Drafter(drafter));
-                self.order(WorkerId::Drafter(drafter), Piece::Copy { leg, microbatch, to });
+                self.order(
+                    WorkerId::Drafter(drafter),
+                    Piece::Copy {
+                        leg,
+                        microbatch,
+                        to,
+                    },
+                );
             }
-            Action::Train { drafter, microbatch, step } => {
-                self.order(WorkerId::Drafter(drafter), Piece::Train { microbatch, step });
+            Action::Train {
+                drafter,
+                microbatch,
+                step,
+            } => {
+                self.order(
+                    WorkerId::Drafter(drafter),
+                    Piece::Train { microbatch, step },
+                );
             }
             Action::Apply { step, group } => self.apply(step, group),
             Action::Forget { drafter } => {
@@ -303,7 +348,11 @@ impl<B: Backend> Run<B> {
             Group::All => self.drafters_left(),
             Group::One(drafter) => vec![drafter],
         };
-        self.held.push(Piece::Apply { step, group, members });
+        self.held.push(Piece::Apply {
+            step,
+            group,
+            members,
+        });
         self.release_held();
     }
 
@@ -326,7 +375,11 @@ impl<B: Backend> Run<B> {
 
     /// All drafters that are not lost, in order.
     fn drafters_left(&self) -> Vec<DrafterId> {
-        let is_lost = |id| self.lost.iter().any(|loss| loss.site.worker == WorkerId::Drafter(id));
+        let is_lost = |id| {
+            self.lost
+                .iter()
+                .any(|loss| loss.site.worker == WorkerId::Drafter(id))
+        };
         let all = (0..self.core.policy().drafters).map(DrafterId);
         all.filter(|id| !is_lost(*id)).collect()
     }

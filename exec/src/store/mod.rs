@@ -180,7 +180,10 @@ impl<Hidden> Store<Hidden> {
         lost.into_iter().for_each(|id| table.remove(id));
         for id in table.ids_where(|e| e.bound_for == Some(place)) {
             let ticket = table.issue();
-            let entry = table.entries.get_mut(&id).expect("the entry was just found");
+            let entry = table
+                .entries
+                .get_mut(&id)
+                .expect("the entry was just found");
             entry.bound_for = None;
             entry.ticket = ticket;
             let bytes = entry.bytes;
@@ -202,7 +205,12 @@ impl<Hidden> Store<Hidden> {
 
     /// Bytes in one place.
     pub fn live_in(&self, place: Place) -> Bytes {
-        self.lock().places.get(&place).copied().unwrap_or_default().live
+        self.lock()
+            .places
+            .get(&place)
+            .copied()
+            .unwrap_or_default()
+            .live
     }
 
     /// The most bytes there ever were, in all places together and in each.
@@ -281,7 +289,10 @@ mod tests {
         let store = filled();
         let (hidden, at, ticket) = store.depart(M, Place::Host).unwrap();
         assert_eq!((*hidden, at), ("made", T0));
-        assert_eq!((store.live(), store.live_in(Place::Host)), (Bytes(20), Bytes(10)));
+        assert_eq!(
+            (store.live(), store.live_in(Place::Host)),
+            (Bytes(20), Bytes(10))
+        );
         store.arrive(M, ticket, Some("copied"));
         assert_eq!((store.live(), store.live_in(T0)), (Bytes(10), Bytes(0)));
         assert_eq!(*store.read(M).unwrap().0, "copied");
@@ -295,7 +306,10 @@ mod tests {
         let store = filled();
         let (_, _, ticket) = store.depart(M, D0).unwrap();
         store.arrive(M, ticket, None);
-        assert_eq!((store.live_in(T0), store.live_in(D0)), (Bytes(10), Bytes(0)));
+        assert_eq!(
+            (store.live_in(T0), store.live_in(D0)),
+            (Bytes(10), Bytes(0))
+        );
         assert!(store.depart(M, D0).is_ok());
     }
 
@@ -331,6 +345,9 @@ mod tests {
         store.discard(M);
         store.discard(M);
         let error = store.depart(M, Place::Host).unwrap_err();
-        assert_eq!(error.to_string(), "the hidden states of microbatch m4 are lost");
+        assert_eq!(
+            error.to_string(),
+            "the hidden states of microbatch m4 are lost"
+        );
     }
 }

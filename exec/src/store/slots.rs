@@ -87,19 +87,35 @@ impl Slots {
         }
         self.buckets.iter().enumerate().find_map(|(index, used)| {
             let name = format!("bucket {}", BucketId::from_index(index));
-            exceeds(&name, *used, policy.depth_per_bucket, policy.bytes_per_bucket)
+            exceeds(
+                &name,
+                *used,
+                policy.depth_per_bucket,
+                policy.bytes_per_bucket,
+            )
         })
     }
 
     fn on_event(&mut self, event: &Event) {
         match *event {
-            Event::ForwardEnded { microbatch, outcome, .. }
-            | Event::StageEnded { microbatch, outcome } => {
+            Event::ForwardEnded {
+                microbatch,
+                outcome,
+                ..
+            }
+            | Event::StageEnded {
+                microbatch,
+                outcome,
+            } => {
                 if outcome == Outcome::Failed {
                     self.release(microbatch);
                 }
             }
-            Event::FetchEnded { microbatch, outcome, .. } => {
+            Event::FetchEnded {
+                microbatch,
+                outcome,
+                ..
+            } => {
                 if outcome == Outcome::Failed || self.policy.release != Release::Trained {
                     self.release(microbatch);
                 }
@@ -170,5 +186,8 @@ fn exceeds(
         return Some(format!("{what}: {} slots, at most {max}", used.slots));
     }
     let max = bytes_max.filter(|max| used.bytes > *max)?;
-    Some(format!("{what}: {} of hidden states, at most {max}", used.bytes))
+    Some(format!(
+        "{what}: {} of hidden states, at most {max}",
+        used.bytes
+    ))
 }

@@ -91,7 +91,8 @@ impl Sharing {
             for (_, remaining) in &mut self.transfers {
                 *remaining = Span::from_ns(remaining.as_ns() - step.as_ns());
             }
-            self.transfers.retain(|(_, remaining)| *remaining > Span::ZERO);
+            self.transfers
+                .retain(|(_, remaining)| *remaining > Span::ZERO);
         }
     }
 }

@@ -87,13 +87,28 @@ pub struct Emulated {
 impl Emulated {
     /// A backend whose workers take the times given.
     pub fn new(emulation: Emulation) -> Result<Self, EmulationError> {
-        let ServiceTimes { forward, stage, fetch, train, .. } = &emulation.times;
+        let ServiceTimes {
+            forward,
+            stage,
+            fetch,
+            train,
+            ..
+        } = &emulation.times;
         let expected = emulation.bytes.len();
-        let lists = [("forward", forward), ("stage", stage), ("fetch", fetch), ("train", train)];
+        let lists = [
+            ("forward", forward),
+            ("stage", stage),
+            ("fetch", fetch),
+            ("train", train),
+        ];
         for (stage, list) in lists {
             if list.len() != expected {
                 let found = list.len();
-                return Err(EmulationError::Length { stage, found, expected });
+                return Err(EmulationError::Length {
+                    stage,
+                    found,
+                    expected,
+                });
             }
         }
         let factors = [
@@ -167,7 +182,10 @@ fn wait(ordered: Ordered, service: Span) {
 impl TargetWorker<Payload> for StandIn {
     fn forward(&mut self, job: Job) -> Result<Payload, WorkError> {
         let payload = Payload::make(job.microbatch, self.bytes(job.microbatch));
-        wait(job.ordered, self.emulation.times.forward[job.microbatch.index()]);
+        wait(
+            job.ordered,
+            self.emulation.times.forward[job.microbatch.index()],
+        );
         Ok(payload)
     }
 }
@@ -191,7 +209,10 @@ impl Copier<Payload> for StandIn {
 impl DrafterWorker<Payload> for StandIn {
     fn train(&mut self, job: Job, _: StepId, hidden: &Payload) -> Result<(), WorkError> {
         hidden.verify(job.microbatch, self.bytes(job.microbatch))?;
-        wait(job.ordered, self.emulation.times.train[job.microbatch.index()]);
+        wait(
+            job.ordered,
+            self.emulation.times.train[job.microbatch.index()],
+        );
         Ok(())
     }
 

@@ -72,6 +72,9 @@ mod tests {
         );
         copy.words[5] ^= 1;
         let damaged = copy.verify(MicrobatchId(3), bytes).unwrap_err();
-        assert_eq!(damaged.to_string(), "the payload of m3 is damaged at byte 40");
+        assert_eq!(
+            damaged.to_string(),
+            "the payload of m3 is damaged at byte 40"
+        );
     }
 }
