@@ -98,11 +98,10 @@ fn check(formation: &Formation, spec: &OrderSpec, plan: &Plan) {
     assert_eq!(plan.digest(), Plan::order(formation, spec).digest());
 }
 
-/// Every full step meets the rules as far as the buckets that still hold work allow, and says when that is not far enough.
+/// Every full step meets the rules as far as the buckets that still hold work allow; every step that falls short says why.
 fn check_rules(spec: &OrderSpec, plan: &Plan) {
-    if spec.tail == Tail::Carry {
-        return;
-    }
+    let (drafters, window) = (u32::from(spec.drafters), u32::from(spec.mix.window_min));
+    let step_min = usize::from(spec.mix.step_min);
     let epoch_of = |step: &PlannedStep| plan.microbatches[step.microbatches.start as usize].epoch;
     for epoch in plan.steps.chunk_by(|a, b| epoch_of(a) == epoch_of(b)) {
         let mut left = vec![0; usize::from(plan.buckets)];
@@ -121,11 +120,10 @@ fn check_rules(spec: &OrderSpec, plan: &Plan) {
         for step in epoch {
             let counts = mix(plan, step);
             let full = step.microbatches.len() as u32 == spec.step_size();
-            let step_min = usize::from(spec.mix.step_min);
-            if full {
+            // With a carried tail the pool of an epoch is not its own microbatches alone.
+            if full && spec.tail != Tail::Carry {
                 assert!(distinct(&counts) >= step_min.min(distinct(&left)));
             }
-            let (drafters, window) = (u32::from(spec.drafters), u32::from(spec.mix.window_min));
             let places: u32 = counts.iter().map(|&n| n.min(drafters)).sum();
             let kept =
                 distinct(&counts) >= step_min && (!spec.assign || places >= drafters * window);
@@ -135,7 +133,9 @@ fn check_rules(spec: &OrderSpec, plan: &Plan) {
                 Exception::Tail
             };
             assert_eq!(step.exception, (!kept).then_some(excuse));
-            left.iter_mut().zip(counts).for_each(|(left, n)| *left -= n);
+            left.iter_mut()
+                .zip(counts)
+                .for_each(|(left, n)| *left = left.saturating_sub(n));
         }
     }
 }
@@ -192,7 +192,7 @@ fn every_full_step_holds_the_mix() {
         [34, 20, 16, 12, 10, 8],
     ];
     for shares in shares {
-        for seed in 0..10 {
+        for seed in 0..6 {
             let jitter = |b: u64| Seed(seed).below(Stream::Fault, b, 9) as u32;
             let counts: Vec<u32> = shares
                 .iter()
