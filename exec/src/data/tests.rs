@@ -194,7 +194,7 @@ fn every_drop_is_counted_once() {
             (7, "over_long"),
         ]
     );
-    assert_eq!(dataset.subset(0, 1).dropped().len(), 6);
+    assert_eq!(dataset.clone().subset(0, 1).dropped().len(), 6);
     assert_eq!(
         expected.to_string(),
         "1 files, 7 records, 1 samples, 1 bad, 2 empty, 1 without a loss token, \
@@ -381,6 +381,20 @@ fn a_tokenizer_file_counts_lines_and_needs_chat_markers_only_for_chat() {
         )
     );
     assert_eq!(error.kind(), DataErrorKind::Usage);
+}
+
+#[test]
+fn many_batches_keep_the_order_of_the_lines() {
+    let line = |i: usize| format!("{{\"text\": \"{i:06} {}\"}}\n", "x".repeat(1000));
+    let case = case("d.jsonl", (0..20_000).map(line).collect::<String>()).with(|r| {
+        r.over_long = OverLong::Truncate;
+    });
+    let dataset = case.dataset();
+    for i in [0, 1, 8_000, 19_999] {
+        let text = case.tokenizer.decode(dataset.ids(i)).expect("bytes");
+        assert!(text.starts_with(&format!("{i:06} ")), "{text}");
+        assert_eq!(dataset.place(i).line as usize, i + 1);
+    }
 }
 
 #[test]
