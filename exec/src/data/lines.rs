@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, Read};
 
-use super::error::BadRecord;
+use super::bad_record::BadRecord;
 
 /// Reads lines; a byte order mark, CRLF and a missing final newline are accepted.
 pub(super) struct Lines<R> {

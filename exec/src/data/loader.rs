@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
+use super::bad_record::BadRecord;
 use super::blocks::Blocks;
 use super::chat::Tokens;
 use super::counts::{Counts, DropReason};
 use super::dataset::Dataset;
-use super::error::{BadRecord, DataError, Place, Result};
+use super::error::{DataError, Place, Result};
 use super::lines::Lines;
 use super::record::Record;
 use super::rules::{OnBadLine, OverLong, PlainText, Rules};
@@ -70,6 +71,7 @@ impl<'a> Loader<'a> {
         }
     }
 
+    /// One record a line, blank lines apart.
     fn json_lines(&mut self, path: &Path) -> Result<()> {
         let file = File::open(path).map_err(|e| DataError::io(path, e))?;
         let mut lines = Lines::new(BufReader::new(file), self.rules.line_bytes_max);
@@ -134,7 +136,7 @@ impl<'a> Loader<'a> {
             }
             line += newlines(&text.as_bytes()[counted..]);
         }
-        // A file that ends with a full chunk leaves nothing; a file without a token is an empty record.
+        // A full last chunk leaves nothing; a file without any token is an empty record.
         if !chunk.ids.is_empty() || tokens == 0 {
             let place = place_at(path, chunk_line)?;
             self.accept(chunk, place)?;
