@@ -115,6 +115,13 @@ impl AtomicFile {
     }
 }
 
+impl AtomicFile {
+    /// The error for a write to this file that the system refused.
+    pub(crate) fn failed(&self, source: io::Error) -> OutputError {
+        failed(&self.path, source)
+    }
+}
+
 impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.writer.write(bytes)
@@ -132,7 +139,7 @@ impl Write for AtomicFile {
 pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), OutputError> {
     let mut file = AtomicFile::create(path)?;
     file.write_all(bytes)
-        .map_err(|source| failed(path, source))?;
+        .map_err(|source| file.failed(source))?;
     file.publish()
 }
 

@@ -7,10 +7,32 @@ use toml::Value;
 /// Where a value came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// The file, or the flag as it was given.
-    pub(crate) source: String,
+    /// The file or the flag.
+    pub(crate) source: Source,
     /// Its line there, from 1; flags have none.
     pub(crate) line: Option<usize>,
+}
+
+/// What configuration is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    /// Nothing was given.
+    #[default]
+    Nothing,
+    /// A `--set` flag, by what followed it.
+    Flag(String),
+    /// A file, by its path as given.
+    File(PathBuf),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("no file given"),
+            Self::Flag(text) => write!(f, "--set {}", one_line(text)),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
 }
 
 /// One thing that is wrong.
@@ -67,7 +89,7 @@ pub(crate) enum ConfigError {
         column: usize,
     },
     /// A `--set` flag cannot be read or applied.
-    #[error("--set {flag}: {message}")]
+    #[error("--set {}: {message}", one_line(flag))]
     Flag {
         /// What followed `--set`.
         flag: String,
@@ -180,12 +202,17 @@ impl ConfigErrors {
     ///
     /// # Errors
     /// When there is at least one.
-    pub(crate) fn check(mut errors: Vec<ConfigError>) -> Result<(), Self> {
-        errors.sort_by(|a, b| a.position().cmp(&b.position()));
+    pub(crate) fn check(errors: Vec<ConfigError>) -> Result<(), Self> {
         match errors.is_empty() {
             true => Ok(()),
-            false => Err(Self(errors)),
+            false => Err(Self::sorted(errors)),
         }
+    }
+
+    /// At least one error, put in the order of the files.
+    pub(super) fn sorted(mut errors: Vec<ConfigError>) -> Self {
+        errors.sort_by(|a, b| a.position().cmp(&b.position()));
+        Self(errors)
     }
 
     /// The process's exit code: that of a disk error if there is one.
@@ -225,14 +252,20 @@ impl std::error::Error for ConfigErrors {}
 pub(crate) fn shown(value: &Value) -> String {
     const SHOWN_MAX: usize = 60;
     let text = value.to_string();
-    let line: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    let line = one_line(&text);
     match line.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line,
     }
+}
+
+/// A text with its line breaks and other control characters spelled out.
+pub(super) fn one_line(text: &str) -> String {
+    let spell = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(spell).collect()
 }
 
 fn key_line(place: &Place, key: &str, fault: &KeyFault) -> String {

@@ -1,6 +1,6 @@
 //! `--set training.grad_accum=4`.
 
-use super::error::ConfigError;
+use super::error::{ConfigError, one_line};
 use super::path::KeyPath;
 use toml::{Table, Value};
 
@@ -74,7 +74,8 @@ fn value_of(text: &str) -> Result<Value, String> {
             "{text:?} is more than one value; give each its own flag"
         )),
         Err(error) if text.starts_with(['[', '{', '"', '\'']) => Err(format!(
-            "{text} is not valid TOML: {}",
+            "{} is not valid TOML: {}",
+            one_line(text),
             error.message().replace('\n', ", ")
         )),
         Err(_) => Ok(Value::from(text)),
@@ -127,7 +128,7 @@ mod tests {
         );
         assert_eq!(
             refused("a=4\nb = 5"),
-            "--set a=4\nb = 5: \"4\\nb = 5\" is more than one value; give each its own flag"
+            "--set a=4\\nb = 5: \"4\\nb = 5\" is more than one value; give each its own flag"
         );
         assert!(
             refused("a=[1, 2").starts_with("--set a=[1, 2: [1, 2 is not valid TOML: "),

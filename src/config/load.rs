@@ -6,7 +6,7 @@ pub(super) mod testing;
 mod tests;
 mod text;
 
-use super::error::{ConfigError, ConfigErrors, KeyFault, Place};
+use super::error::{ConfigError, ConfigErrors, KeyFault, Place, Source};
 use super::flag::Flag;
 use super::path::KeyPath;
 use super::points::Point;
@@ -90,18 +90,42 @@ impl Loaded {
     /// # Errors
     /// When there is at least one problem.
     pub(crate) fn check(&self, problems: Vec<Problem>) -> Result<(), ConfigErrors> {
+        self.check_table(problems, Clone::clone)
+    }
+
+    /// Turns the problems of one point's section into errors where the scenario wrote the point's values.
+    ///
+    /// # Errors
+    /// When there is at least one problem.
+    pub(crate) fn check_point(
+        &self,
+        point: &Point,
+        problems: Vec<Problem>,
+    ) -> Result<(), ConfigErrors> {
+        self.check_table(problems, |path| point.written_as(path))
+    }
+
+    /// The file that wrote the key at the dotted path `key`, to which paths in its value are relative. None when a flag did.
+    pub(crate) fn file_of(&self, key: &str) -> Option<PathBuf> {
+        match self.place(&KeyPath::parse(key).ok()?).source {
+            Source::File(file) => Some(file),
+            Source::Flag(_) | Source::Nothing => None,
+        }
+    }
+
+    fn check_table(
+        &self,
+        problems: Vec<Problem>,
+        written_as: impl Fn(&KeyPath) -> KeyPath,
+    ) -> Result<(), ConfigErrors> {
         let error = |problem: Problem| {
+            let path = KeyPath::parse(&problem.key).unwrap_or_default();
             let fault = KeyFault::Limit {
                 value: problem.value,
                 limit: problem.limit,
                 way_out: problem.way_out,
             };
-            let path = KeyPath::parse(&problem.key).unwrap_or_default();
-            ConfigError::Key {
-                place: self.place(&path),
-                key: problem.key,
-                fault: Box::new(fault),
-            }
+            self.error(&written_as(&path), fault)
         };
         ConfigErrors::check(problems.into_iter().map(error).collect())
     }
@@ -150,8 +174,7 @@ impl Loaded {
             }
             left_out = path;
         }
-        ConfigErrors::check(errors)?;
-        unreachable!("the first reading found an error")
+        Err(ConfigErrors::sorted(errors))
     }
 
     fn merge(&mut self, table: Table, origins: Origins) {
@@ -168,7 +191,7 @@ impl Loaded {
             .map_err(|error| flag.error(error.to_string()))?;
         self.forget(&places);
         let place = Place {
-            source: format!("--set {}", flag.text),
+            source: Source::Flag(flag.text.clone()),
             line: None,
         };
         self.origins

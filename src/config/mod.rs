@@ -16,8 +16,10 @@ mod path;
 mod points;
 mod range;
 mod read;
+#[cfg(test)]
+mod spec_tests;
 
-pub(crate) use error::{ConfigError, ConfigErrors};
+pub(crate) use error::{ConfigError, ConfigErrors, Place, Source};
 pub(crate) use kind::{Kind, refuse_ranges};
 pub(crate) use load::{Loaded, load};
 pub(crate) use points::{POINTS_MAX, Point, Points};

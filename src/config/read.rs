@@ -5,6 +5,7 @@
 
 use super::error::{KeyFault, shown};
 use super::path::{KeyPath, Step};
+use super::range::is_range_table;
 use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{self, DeserializeSeed, Expected, IntoDeserializer, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
@@ -68,10 +69,20 @@ impl ReadError {
                 steps: self.steps,
                 fault: Fault::Known(KeyFault::Type {
                     found: shown(value),
-                    accepted,
+                    accepted: accepted_for(value, accepted),
                 }),
             },
         }
+    }
+}
+
+/// Who writes a range in place of a single value is told where ranges stand.
+fn accepted_for(value: &Value, accepted: String) -> String {
+    let single = !["an array", "a table"].contains(&accepted.as_str());
+    let ranged = value.is_array() || value.as_table().is_some_and(is_range_table);
+    match single && ranged {
+        true => format!("{accepted}, or its range in [sweep]"),
+        false => accepted,
     }
 }
 

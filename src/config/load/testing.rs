@@ -1,6 +1,6 @@
 //! Loading texts instead of files.
 
-use super::{ConfigErrors, Loaded, load};
+use super::{ConfigErrors, Loaded, Source, load};
 use std::path::PathBuf;
 
 /// `text` as the file `s.toml`.
@@ -19,9 +19,10 @@ pub(in super::super) fn loaded_with(texts: &[&str], sets: &[&str]) -> Result<Loa
     let files: Vec<PathBuf> = texts.iter().zip(["s.toml", "t.toml"]).map(file).collect();
     let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
     let mut loaded = load(&files, &sets)?;
-    let prefix = format!("{}/", folder.path().display());
     for place in loaded.origins.values_mut() {
-        place.source = place.source.replace(&prefix, "");
+        if let Source::File(file) = &mut place.source {
+            *file = file.file_name().unwrap().into();
+        }
     }
     Ok(loaded)
 }

@@ -149,7 +149,7 @@ fn wrong_types_name_the_value_and_what_is_accepted() {
         ),
         (
             "seed = [4]",
-            "seed: [4] is not accepted; write a whole number from 0 to 4294967295",
+            "seed: [4] is not accepted; write a whole number from 0 to 4294967295, or its range in [sweep]",
         ),
         (
             "seed = 1979-05-27",
@@ -211,7 +211,7 @@ fn wrong_choices_name_the_nearest_or_all() {
         ),
         (
             "shape = { unifrm = { min = 1 } }",
-            "shape.unifrm: unknown key, did you mean \"uniform\"?",
+            "shape.unifrm: unknown key, did you mean \"uniform\"s.toml: not valid TOML: whole numbers end at 9223372036854775807 (line 2, column 5)",
         ),
         (
             "shape = { uniform = { min = 1, max = 2, mean = 3 } }",
@@ -312,6 +312,10 @@ fn broken_toml_is_reported_with_line_and_column() {
         broken(b"a = 1\n[t]\nb = 1\nb = 2\n"),
         "s.toml: not valid TOML: duplicate key (line 4, column 1)"
     );
+    assert_eq!(
+        broken(b"a = 1\nb = 99999999999999999999\n"),
+        "s.toml: not valid TOML: whole numbers end at 9223372036854775807 (line 2, column 5)"
+    );
     let two = broken(b"a = \nb = 1\nc = \n");
     assert_eq!(two.lines().count(), 2, "{two}");
 }
@@ -363,4 +367,31 @@ fn every_file_and_flag_is_tried() {
 fn deep_nesting_is_refused_and_not_followed() {
     let deep = format!("a = {}{}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(broken(deep.as_bytes()).starts_with("s.toml: not valid TOML: "));
+}
+
+#[test]
+fn files_of_other_systems_are_read() {
+    let text = "\u{feff}seed = 1\r\nratio = true\r\n";
+    assert_eq!(
+        refused(text),
+        "s.toml: ratio: true is not accepted; write a number (line 2)"
+    );
+}
+
+#[test]
+fn no_file_at_all_is_named_as_such() {
+    let nothing = load(&[], &[]).unwrap();
+    assert_eq!(
+        nothing.parse::<Scenario>().unwrap_err().to_string(),
+        "no file given: missing key \"seed\"; add it"
+    );
+}
+
+#[test]
+fn keys_know_the_file_that_wrote_them() {
+    let loaded = loaded_with(&["a.b = 1", "c = 2"], &["d=3"]).unwrap();
+    assert_eq!(loaded.file_of("a.b"), Some("s.toml".into()));
+    assert_eq!(loaded.file_of("a.b.inside"), Some("s.toml".into()));
+    assert_eq!(loaded.file_of("c"), Some("t.toml".into()));
+    assert_eq!(loaded.file_of("d"), None);
 }

@@ -1,8 +1,9 @@
 //! One file: its text, its table, and the lines of its keys.
 
-use super::super::error::{ConfigError, Place};
+use super::super::error::{ConfigError, Place, Source};
 use super::super::path::KeyPath;
 use super::Origins;
+use serde::Deserialize;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
@@ -58,22 +59,13 @@ pub(super) fn text_of(file: &Path) -> Result<String, ConfigError> {
 /// Every place where it is not TOML.
 pub(super) fn parsed(file: &Path, text: &str) -> Result<(Table, Origins), Vec<ConfigError>> {
     let lines = Lines::of(text);
-    let syntax = |error: &toml::de::Error| {
-        let (line, column) = lines.position(text, error.span().unwrap_or_default().start);
-        ConfigError::Syntax {
-            file: file.into(),
-            message: error.message().replace('\n', ", "),
-            line,
-            column,
-        }
-    };
     let (spanned, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        return Err(errors.iter().map(syntax).collect());
+        let error = |error| syntax(file, &lines, text, error);
+        return Err(errors.iter().map(error).collect());
     }
-    let table = toml::from_str(text).map_err(|error| vec![syntax(&error)])?;
     let mut walk = Walk {
-        source: file.display().to_string(),
+        source: Source::File(file.into()),
         lines,
         text,
         origins: Origins::new(),
@@ -86,12 +78,32 @@ pub(super) fn parsed(file: &Path, text: &str) -> Result<(Table, Origins), Vec<Co
         },
     );
     walk.table(spanned.get_ref(), &KeyPath::default());
-    Ok((table, walk.origins))
+    match Table::deserialize(toml::de::Deserializer::from(spanned)) {
+        Ok(table) => Ok((table, walk.origins)),
+        Err(error) => Err(vec![syntax(file, &walk.lines, text, &error)]),
+    }
+}
+
+fn syntax(file: &Path, lines: &Lines, text: &str, error: &toml::de::Error) -> ConfigError {
+    let (line, column) = lines.position(text, error.span().unwrap_or_default().start);
+    // The reader speaks of its own types here, and names no limit.
+    let message = match error.message() {
+        message if message.starts_with("invalid type: integer") => {
+            format!("whole numbers end at {}", i64::MAX)
+        }
+        message => message.replace('\n', ", "),
+    };
+    ConfigError::Syntax {
+        file: file.into(),
+        message,
+        line,
+        column,
+    }
 }
 
 /// Notes where keys are written.
 struct Walk<'t> {
-    source: String,
+    source: Source,
     lines: Lines,
     text: &'t str,
     origins: Origins,
