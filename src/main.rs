@@ -1,2 +1,6 @@
 //! dflash
+
+mod config;
+mod output;
+
 fn main() {}
