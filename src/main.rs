@@ -1,2 +1,3 @@
 //! dflash
+mod figure;
 fn main() {}
