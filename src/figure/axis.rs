@@ -1,6 +1,6 @@
 //! Axes: the range that shows all values, round ticks, and the frame in which a figure draws its data.
 
-use super::number::tick_labels;
+use super::number::{short, tick_labels};
 use super::sheet::{Point, Sheet, Text, wrap};
 use super::style::{AXIS, GRID, INK, MARGIN, MUTED, TEXT_SIZE, THIN_WIDTH, TICK_SIZE};
 
@@ -26,13 +26,13 @@ impl Axis {
     pub(crate) fn linear(title: &str, values: impl IntoIterator<Item = f64>) -> Self {
         let (low, high) = range_of(values);
         let from_zero = low > 0.0 && low < 0.6 * high;
-        Self::between(title, if from_zero { 0.0 } else { low }, high)
+        Self::padded(title, if from_zero { 0.0 } else { low }, high)
     }
 
     /// A linear axis from zero over the finite `values`.
     pub(crate) fn from_zero(title: &str, values: impl IntoIterator<Item = f64>) -> Self {
         let (low, high) = range_of(values);
-        Self::between(title, low.min(0.0), high.max(0.0))
+        Self::padded(title, low.min(0.0), high.max(0.0))
     }
 
     /// A logarithmic axis if all values are positive and spread over a factor of 30, else a linear one.
@@ -46,12 +46,14 @@ impl Axis {
 
     /// A linear axis over exactly `low` to `high`, with ticks at round values inside.
     pub(crate) fn exact(title: &str, low: f64, high: f64) -> Self {
-        let mut axis = Self::between(title, low, high);
-        if high > low {
-            (axis.low, axis.high) = (low, high);
-            axis.ticks.retain(|(at, _)| (low..=high).contains(at));
-        }
-        axis
+        Self::between(title, low, high)
+    }
+
+    /// A time axis over the finite `values`, from zero if the first is near it.
+    pub(crate) fn time(title: &str, values: impl IntoIterator<Item = f64>) -> Self {
+        let (first, last) = range_of(values);
+        let from_zero = first > 0.0 && first < 0.05 * last;
+        Self::between(title, if from_zero { 0.0 } else { first }, last)
     }
 
     /// Keeps the ticks at whole numbers only.
@@ -73,21 +75,31 @@ impl Axis {
         }
     }
 
+    /// A linear axis with some space beyond the values, except at zero.
+    fn padded(title: &str, low: f64, high: f64) -> Self {
+        let (low, high) = widened(low, high);
+        let pad = 0.04 * (high - low);
+        let beyond = |end: f64, pad: f64| if end == 0.0 { 0.0 } else { end + pad };
+        Self::between(title, beyond(low, -pad), beyond(high, pad))
+    }
+
+    /// A linear axis from `low` to `high`, with ticks at the round values between.
     fn between(title: &str, low: f64, high: f64) -> Self {
         let (low, high) = widened(low, high);
         let step = round_step((high - low) / 6.0);
-        let first = (low / step + 1e-9).floor();
-        let last = (high / step - 1e-9).ceil();
+        let first = (low / step - 1e-6).ceil();
+        let last = (high / step + 1e-6).floor();
         let ticks: Vec<f64> = (0..=(last - first) as u32)
             .map(|i| (first + f64::from(i)) * step)
             .collect();
         let labels = tick_labels(&ticks, step);
+        let ticks = ticks.into_iter().zip(labels).collect();
         Self {
             title: title.to_owned(),
             spacing: Spacing::Linear,
-            low: first * step,
-            high: last * step,
-            ticks: ticks.into_iter().zip(labels).collect(),
+            low,
+            high,
+            ticks,
         }
     }
 
@@ -105,7 +117,7 @@ impl Axis {
             .step_by(stride)
             .flat_map(|exponent| mantissas.iter().map(move |m| m * 10_f64.powi(exponent)))
             .filter(|tick| (low * 0.999..=high * 1.001).contains(tick))
-            .map(|tick| (tick, super::number::short(tick)))
+            .map(|tick| (tick, short(tick)))
             .collect();
         let (low, high) = (low / 1.08, high * 1.08);
         Self {
@@ -251,6 +263,21 @@ impl Frame {
     }
 }
 
+/// Space that [`draw_limit`] needs at the right of a frame.
+pub(crate) const LIMIT_SPACE: f64 = 108.0;
+
+/// Draws a dashed line across the frame at `value`, with name and value beside its right end.
+pub(crate) fn draw_limit(sheet: &mut Sheet, frame: &Frame, name: &str, value: f64) {
+    let y = frame.y_at(value);
+    sheet.dashes(&[(frame.left, y), (frame.right, y)], INK, THIN_WIDTH, 12.0);
+    let at = (
+        frame.right + 18.0,
+        y.min(frame.bottom - TICK_SIZE * 1.4) - 4.0,
+    );
+    sheet.text(Text::new(at, name));
+    sheet.text(Text::new((at.0, at.1 + TICK_SIZE * 1.2), short(value)));
+}
+
 /// The least and the greatest finite value; 0 to 1 if there is none.
 fn range_of(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     let (low, high) = values
@@ -275,12 +302,12 @@ fn widened(low: f64, high: f64) -> (f64, f64) {
     (low - 0.1 * magnitude, high + 0.1 * magnitude)
 }
 
-/// The least of 1, 2, 5 × 10ⁿ that is at least `step`.
+/// The least of 1, 2, 5 × 10ⁿ that is not much below `step`.
 fn round_step(step: f64) -> f64 {
     let power = 10_f64.powf(step.log10().floor());
     let mantissa = [1.0, 2.0, 5.0]
         .into_iter()
-        .find(|m| m * power >= step * 0.999);
+        .find(|m| m * power >= step * 0.75);
     mantissa.unwrap_or(10.0) * power
 }
 
@@ -293,16 +320,22 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round_and_enclose_the_values() {
-        let axis = Axis::linear("", [0.0, 57.0]);
+    fn ticks_are_round_and_lie_between_the_ends() {
+        let axis = Axis::linear("", [0.0, 60.0]);
         assert_eq!(labels(&axis), ["0", "10", "20", "30", "40", "50", "60"]);
-        assert_eq!(axis.share(30.0), 0.5);
+        assert_eq!(axis.share(31.2), 0.5);
+        assert_eq!(axis.share(0.0), 0.0);
     }
 
     #[test]
     fn narrow_ranges_do_not_start_at_zero() {
         let axis = Axis::linear("", [20_100.0, 21_500.0]);
-        assert_eq!(labels(&axis), ["20.0k", "20.5k", "21.0k", "21.5k"]);
+        assert_eq!(
+            labels(&axis),
+            [
+                "20.2k", "20.4k", "20.6k", "20.8k", "21.0k", "21.2k", "21.4k"
+            ]
+        );
         assert_eq!(
             labels(&Axis::from_zero("", [3.0, 5.0])),
             ["0", "1", "2", "3", "4", "5"]

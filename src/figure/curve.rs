@@ -38,11 +38,13 @@ pub(crate) fn steps(points: &[Point]) -> Vec<Point> {
     corners
 }
 
-/// Mean of each value with its neighbours in a window of `window` points around it, fewer at the ends.
+/// Mean of each value with its neighbours in a window of `window` points around it.
 ///
-/// Values that are not finite are left out of the mean; where the window holds none, the result is NaN.
+/// Near the ends the window shrinks, to stay symmetric; where less than a quarter of it is left, there is no mean, since
+/// the line would follow the noise of a few points. Values that are not finite are left out; where the window holds no
+/// other, the mean is NaN.
 pub(crate) fn smoothed(points: &[Point], window: usize) -> Vec<Point> {
-    let half = window / 2;
+    let half = (window / 2).min(points.len().saturating_sub(1) / 2);
     let mut totals = vec![(0.0, 0_u32)];
     for (_, value) in points {
         let (sum, count) = totals[totals.len() - 1];
@@ -52,16 +54,15 @@ pub(crate) fn smoothed(points: &[Point], window: usize) -> Vec<Point> {
             (sum, count)
         });
     }
-    let mean = |(i, point): (usize, &Point)| {
-        // The window stays symmetric at the ends, so that a trend is not bent there.
+    let mean = |i: usize| {
         let half = half.min(i).min(points.len() - 1 - i);
         let (before, after) = (totals[i - half], totals[i + half + 1]);
         (
-            point.0,
+            points[i].0,
             (after.0 - before.0) / f64::from(after.1 - before.1),
         )
     };
-    points.iter().enumerate().map(mean).collect()
+    (half / 4..points.len() - half / 4).map(mean).collect()
 }
 
 #[cfg(test)]

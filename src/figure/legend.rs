@@ -3,7 +3,9 @@
 use plotters::style::RGBColor;
 
 use super::sheet::{Point, Sheet, Text, cut};
-use super::style::{LINE_WIDTH, MARGIN, MARKER_RADIUS, TEXT_SIZE, WHITE, series_color};
+use super::style::{
+    LINE_WIDTH, MARGIN, MARKER_RADIUS, TEXT_SIZE, WHITE, dark, faint, series_color,
+};
 
 /// What a legend shows before a name.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +18,8 @@ pub(crate) enum Key {
     Line(RGBColor, f64),
     /// Dashed line.
     Dashes(RGBColor, f64),
+    /// Nothing: the name is a title for the entries after it.
+    Title,
     /// Filled box.
     Box(RGBColor),
     /// Hatched box.
@@ -36,14 +40,19 @@ pub(crate) fn draw_legend(sheet: &mut Sheet, top: f64, entries: &[(Key, String)]
     for (key, name) in entries {
         let name = cut(name, TEXT_SIZE, false, NAME_WIDTH);
         let text = Text::new((0.0, 0.0), name).size(TEXT_SIZE);
-        let width = KEY_WIDTH + 10.0 + text.width();
+        let indent = if matches!(key, Key::Title) {
+            0.0
+        } else {
+            KEY_WIDTH + 10.0
+        };
+        let width = indent + text.width();
         if x > MARGIN && x + width > right {
             (x, y) = (MARGIN, y + ROW_HEIGHT);
         }
         draw_key(sheet, *key, (x, y));
         sheet.text(
             Text {
-                at: (x + KEY_WIDTH + 10.0, y),
+                at: (x + indent, y),
                 ..text
             }
             .centred_on_line(),
@@ -71,6 +80,7 @@ fn draw_key(sheet: &mut Sheet, key: Key, (x, y): Point) {
         }
         Key::Line(color, width) => sheet.path(&line, color, width),
         Key::Dashes(color, width) => sheet.dashes(&line, color, width, 9.0),
+        Key::Title => {}
         Key::Box(color) => sheet.rect(from, to, color),
         Key::Hatched(color) => draw_hatched(sheet, from, to, color),
     }
@@ -84,17 +94,25 @@ pub(crate) fn draw_marker(
     radius: f64,
     color: RGBColor,
 ) {
-    for (radius, color) in [(radius + 1.8, WHITE), (radius, color)] {
-        match corners(index, radius) {
-            Some(corners) => {
-                let points: Vec<Point> = corners
-                    .iter()
-                    .map(|corner| (at.0 + corner.0, at.1 + corner.1))
-                    .collect();
-                sheet.area(&points, color, 1.0);
-            }
-            None => sheet.disc(at, radius, color),
+    draw_bare_marker(sheet, index, at, radius + 1.8, WHITE);
+    draw_bare_marker(sheet, index, at, radius, color);
+}
+
+/// Draws the marker of the series at `index` without an edge.
+pub(crate) fn draw_bare_marker(
+    sheet: &mut Sheet,
+    index: usize,
+    at: Point,
+    radius: f64,
+    color: RGBColor,
+) {
+    match corners(index, radius) {
+        Some(corners) => {
+            let place = |corner: &Point| (at.0 + corner.0, at.1 + corner.1);
+            let points: Vec<Point> = corners.iter().map(place).collect();
+            sheet.area(&points, color, 1.0);
         }
+        None => sheet.disc(at, radius, color),
     }
 }
 
@@ -144,7 +162,7 @@ pub(crate) fn draw_hatched(sheet: &mut Sheet, from: Point, to: Point, color: RGB
     if to.0.is_nan() || from.0.is_nan() || to.0 - from.0 > 1e5 {
         return;
     }
-    sheet.rect(from, to, super::style::faint(color, 0.35));
+    sheet.rect(from, to, faint(color, 0.35));
     let height = to.1 - from.1;
     let mut foot = (from.0 / PITCH).ceil() * PITCH;
     while foot - height < to.0 {
@@ -152,7 +170,7 @@ pub(crate) fn draw_hatched(sheet: &mut Sheet, from: Point, to: Point, color: RGB
         let cut = |x: f64| (x, to.1 - (x - (foot - height)));
         let (start, end) = ((foot - height).max(from.0), foot.min(to.0));
         if end > start {
-            sheet.path(&[cut(start), cut(end)], color, 2.0);
+            sheet.path(&[cut(start), cut(end)], dark(color), 2.0);
         }
         foot += PITCH;
     }

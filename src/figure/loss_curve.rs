@@ -38,10 +38,6 @@ impl Figure for LossCurve {
     fn draw(&self, sheet: &mut Sheet, top: f64) {
         let window = self.window();
         let top = draw_legend(sheet, top, &self.legend(window));
-        let steps = self.points().map(|p| p.0).filter(|step| step.is_finite());
-        let (first, last) = steps.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), step| {
-            (a.min(step), b.max(step))
-        });
         let rate = Axis::from_zero("Learning rate", self.learning_rate.iter().map(|p| p.1));
         let frame = Frame::new(
             sheet,
@@ -51,7 +47,7 @@ impl Figure for LossCurve {
             } else {
                 120.0
             },
-            Axis::exact("Optimizer step", first, last).whole_ticks(),
+            Axis::time("Optimizer step", self.points().map(|p| p.0)).whole_ticks(),
             Axis::linear("Loss", self.points().map(|p| p.1)),
         );
         frame.draw(sheet);

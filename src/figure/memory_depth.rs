@@ -65,25 +65,36 @@ impl Figure for MemoryDepth {
             sheet.dashes(&host, series_color(index), THIN_WIDTH, 9.0);
         }
         for (index, series) in self.policies.iter().enumerate() {
-            // Policies with the same memory lie on one line; each later one is drawn slimmer, so that all show.
-            let below = (self.policies.len() - 1 - index).min(4) as f64;
-            let line: Vec<Point> = series
-                .points
+            // Policies with the same memory share one line; those below are drawn wider, so that all show.
+            let same = |other: &&MemorySeries| coincide(&series.points, &other.points);
+            let below = self.policies[index + 1..]
                 .iter()
-                .map(|p| frame.at(p.depth, p.hs_gib))
-                .collect();
-            sheet.path(&line, series_color(index), LINE_WIDTH + 2.5 * below);
+                .filter(same)
+                .count()
+                .min(3) as f64;
+            let places = series.points.iter().map(|p| frame.at(p.depth, p.hs_gib));
+            let line: Vec<Point> = places.collect();
+            sheet.path(&line, series_color(index), LINE_WIDTH + 5.0 * below);
             for at in line {
                 draw_marker(
                     sheet,
                     index,
                     at,
-                    MARKER_RADIUS + 1.5 * below,
+                    MARKER_RADIUS + 3.5 * below,
                     series_color(index),
                 );
             }
         }
     }
+}
+
+/// Whether two policies have the same memory, to within a hundredth, at each depth that both have.
+fn coincide(a: &[MemoryPoint], b: &[MemoryPoint]) -> bool {
+    let mut common = a
+        .iter()
+        .flat_map(|p| b.iter().map(move |q| (p, q)))
+        .filter(|(p, q)| p.depth == q.depth);
+    common.all(|(p, q)| (p.hs_gib - q.hs_gib).abs() <= 0.01 * p.hs_gib.abs())
 }
 
 impl MemoryDepth {

@@ -2,8 +2,8 @@
 //! optimizer steps and the number of distinct buckets they hold.
 
 use super::axis::{Axis, Frame};
-use super::number::{percent_number, short};
-use super::sheet::{Point, Sheet, Text, cut, wrap};
+use super::number::percent_number;
+use super::sheet::{Point, Sheet, Text, cut};
 use super::style::{
     AXIS, INK, MARGIN, MUTED, SHEET_HEIGHT, SMALL_SIZE, TEXT_SIZE, THIN_WIDTH, TICK_SIZE, faint,
     series_color,
@@ -50,7 +50,7 @@ impl Figure for Mixing {
     }
 
     fn draw(&self, sheet: &mut Sheet, top: f64) {
-        let top = top + TEXT_SIZE * 2.8;
+        let top = top + TEXT_SIZE * 2.2;
         let bottom = sheet.height - MARGIN - 90.0;
         let left = MARGIN + NAME_WIDTH;
         let middle = left + (sheet.width - MARGIN - left) * 0.52;
@@ -81,15 +81,13 @@ impl Figure for Mixing {
             x: bucket_axis(buckets),
             ..distance.clone()
         };
-        draw_panel_title(
-            sheet,
-            &distance,
-            "Distance of a step's buckets from the data's (steps, by distance)",
-        );
+        let what = "histogram of the steps; line: mean, triangle: worst";
+        draw_panel_title(sheet, &distance, "Distance from the data's buckets", what);
         draw_panel_title(
             sheet,
             &distinct,
-            "Share of steps by number of distinct buckets [%]",
+            "Distinct buckets in a step",
+            "share of the steps [%]",
         );
         distance.draw_x(sheet);
         distinct.draw_x(sheet);
@@ -105,7 +103,7 @@ impl Figure for Mixing {
 
 /// Numbers of buckets, with room for half a bar at both ends and not too many labels.
 fn bucket_axis(buckets: usize) -> Axis {
-    let mut axis = Axis::exact("Distinct buckets in a step", 0.4, buckets as f64 + 0.6);
+    let mut axis = Axis::exact("Distinct buckets", 0.4, buckets as f64 + 0.6);
     let every = buckets.div_ceil(16);
     axis.ticks = (1..=buckets)
         .filter(|k| (k - 1).is_multiple_of(every))
@@ -114,12 +112,10 @@ fn bucket_axis(buckets: usize) -> Axis {
     axis
 }
 
-fn draw_panel_title(sheet: &mut Sheet, frame: &Frame, title: &str) {
-    let lines = wrap(title, TICK_SIZE, false, frame.right - frame.left);
-    for (index, line) in lines.iter().enumerate() {
-        let up = (lines.len() - index) as f64 * TICK_SIZE * 1.25;
-        sheet.text(Text::new((frame.left, frame.top + 12.0 - up), line).color(INK));
-    }
+fn draw_panel_title(sheet: &mut Sheet, frame: &Frame, title: &str, what: &str) {
+    let at = (frame.left, frame.top - TEXT_SIZE * 1.1);
+    sheet.text(Text::new(at, title).size(TEXT_SIZE).bold());
+    sheet.text(Text::new((at.0, at.1 + TICK_SIZE * 1.35), what).color(MUTED));
 }
 
 fn draw_name(sheet: &mut Sheet, series: &MixingSeries, base: f64, pitch: f64) {
@@ -132,7 +128,7 @@ fn draw_name(sheet: &mut Sheet, series: &MixingSeries, base: f64, pitch: f64) {
     }
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let worst = values.iter().copied().fold(0.0, f64::max);
-    let text = format!("mean {}, worst {}", short(mean), short(worst));
+    let text = format!("mean {mean:.2}, worst {worst:.2}");
     let text = cut(&text, TICK_SIZE, false, NAME_WIDTH - 24.0);
     sheet.text(Text::new((MARGIN, y + TEXT_SIZE * 1.3), text).color(MUTED));
 }
@@ -154,19 +150,22 @@ fn draw_distances(
         let bin = (frame.x.share(*value) * BINS as f64) as usize;
         counts[bin.min(BINS - 1)] += 1;
     }
-    let Some(most) = counts.into_iter().max().filter(|most| *most > 0) else {
+    let Some(most) = counts.iter().copied().max().filter(|most| *most > 0) else {
         return;
     };
     let height = |count: u32| f64::from(count) / f64::from(most) * pitch * 0.72;
-    let mut outline: Vec<Point> = vec![(frame.left, base)];
-    for (bin, count) in counts.into_iter().enumerate() {
-        let x = frame.left + bin as f64 * bin_width;
+    let filled = |count: &u32| *count > 0;
+    let first = counts.iter().position(filled).unwrap_or(0);
+    let last = counts.iter().rposition(filled).unwrap_or(0);
+    let x = |bin: usize| frame.left + bin as f64 * bin_width;
+    let mut outline: Vec<Point> = vec![(x(first), base)];
+    for (bin, count) in counts.iter().enumerate().take(last + 1).skip(first) {
         outline.extend([
-            (x, base - height(count)),
-            (x + bin_width, base - height(count)),
+            (x(bin), base - height(*count)),
+            (x(bin + 1), base - height(*count)),
         ]);
     }
-    outline.push((frame.right, base));
+    outline.push((x(last + 1), base));
     sheet.area(&outline, faint(series_color(index), 0.55), 1.0);
     sheet.path(&outline, series_color(index), THIN_WIDTH);
     let mean = frame.x_at(values.iter().sum::<f64>() / values.len() as f64);

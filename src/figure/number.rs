@@ -32,6 +32,9 @@ pub(crate) fn percent_number(share: f64) -> String {
     if percent != 0.0 && percent.abs() < 0.05 {
         return "<0.1".to_owned();
     }
+    if percent.abs() >= 1e4 {
+        return short(percent);
+    }
     let decimals = usize::from(percent.abs() < 9.95);
     trim_zeros(format!("{percent:.decimals$}"))
 }
@@ -124,6 +127,8 @@ mod tests {
         assert_eq!(percent(0.005), "0.5 %");
         assert_eq!(percent(0.0001), "<0.1 %");
         assert_eq!(percent(1.0), "100 %");
+        assert_eq!(percent(-0.021), "-2.1 %");
+        assert_eq!(percent(6.2e28), "6.2e30 %");
         assert_eq!(percent(f64::INFINITY), "n/a %");
     }
 

@@ -2,14 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::axis::{Axis, Frame};
+use super::axis::{Axis, Frame, LIMIT_SPACE, draw_limit};
 use super::curve::steps;
-use super::legend::{Key, draw_legend, draw_marker};
+use super::legend::{Key, draw_bare_marker, draw_legend, draw_marker};
 use super::sheet::{Point, Sheet, Text};
 use super::style::{
     INK, LINE_WIDTH, MARKER_RADIUS, TEXT_SIZE, THIN_WIDTH, WHITE, faint, series_color,
 };
-use super::throughput_depth::draw_bound;
 use super::{Figure, Heading};
 
 /// One point of a search.
@@ -61,7 +60,7 @@ impl Figure for Pareto {
             sheet,
             top,
             if self.bound_tok_s.is_some() {
-                96.0
+                LIMIT_SPACE
             } else {
                 0.0
             },
@@ -75,7 +74,7 @@ impl Figure for Pareto {
         );
         frame.draw(sheet);
         if let Some(bound) = self.bound_tok_s {
-            draw_bound(sheet, &frame, bound);
+            draw_limit(sheet, &frame, "bound", bound);
         }
         let front = pareto_front(&all);
         self.draw_points(sheet, &frame, &front);
@@ -113,7 +112,7 @@ impl Pareto {
                 let at = frame.at(point.hs_gib, point.throughput_tok_s);
                 // Thousands of points share few places: one mark per policy and 4 × 4 pixels is enough.
                 if taken.insert((index, (at.0 / 4.0) as i64, (at.1 / 4.0) as i64)) {
-                    draw_marker(sheet, index, at, 5.0, faint(series_color(index), 0.45));
+                    draw_bare_marker(sheet, index, at, 5.0, faint(series_color(index), 0.45));
                 }
             }
         }

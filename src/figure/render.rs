@@ -8,9 +8,11 @@ use plotters::coord::Shift;
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea};
 use plotters::element::{Circle, PathElement, Polygon, Rectangle};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{Color, FontStyle, FontTransform, IntoFont, ShapeStyle, TextStyle};
+use plotters::style::{
+    Color, FontDesc, FontFamily, FontStyle, FontTransform, RGBColor, ShapeStyle, TextStyle,
+};
 
-use super::font::{BITMAP_SIZE_PER_EM, FAMILY, SVG_SIZE_PER_EM, register};
+use super::font::{FAMILY, rasterise};
 use super::sheet::{Anchor, Point, Shape, Sheet, Text};
 use super::style::WHITE;
 
@@ -21,13 +23,11 @@ const BITMAP_SCALE: usize = 3;
 
 /// The sheet as an SVG document.
 pub(super) fn svg(sheet: &Sheet) -> anyhow::Result<String> {
-    register();
     let mut text = String::new();
     let size = scaled_size(sheet, SVG_SCALE);
     let pen = Pen {
         scale: SVG_SCALE,
-        size_per_em: SVG_SIZE_PER_EM,
-        ascent_per_em: 0.76,
+        medium: Medium::Svg,
     };
     draw(sheet, SVGBackend::with_string(&mut text, size), &pen)
         .map_err(|error| anyhow!("the SVG backend refused a shape: {error}"))?;
@@ -38,13 +38,11 @@ pub(super) fn svg(sheet: &Sheet) -> anyhow::Result<String> {
 
 /// Writes the sheet to `path` as a PNG of the sheet's size.
 pub(super) fn write_png(sheet: &Sheet, path: &Path) -> anyhow::Result<()> {
-    register();
     let size = scaled_size(sheet, BITMAP_SCALE as f64);
     let mut pixels = vec![255; size.0 as usize * size.1 as usize * 3];
     let pen = Pen {
         scale: BITMAP_SCALE as f64,
-        size_per_em: BITMAP_SIZE_PER_EM,
-        ascent_per_em: BITMAP_SIZE_PER_EM / 2.0,
+        medium: Medium::Bitmap,
     };
     draw(sheet, BitMapBackend::with_buffer(&mut pixels, size), &pen)
         .map_err(|error| anyhow!("the bitmap backend refused a shape: {error}"))?;
@@ -57,13 +55,16 @@ pub(super) fn write_png(sheet: &Sheet, path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Medium {
+    Svg,
+    Bitmap,
+}
+
 /// How logical pixels become those of a backend.
 struct Pen {
     scale: f64,
-    /// The backend's font size for one em.
-    size_per_em: f64,
-    /// Distance from the top at which the backend hangs a text up to its baseline, in em.
-    ascent_per_em: f64,
+    medium: Medium,
 }
 
 impl Pen {
@@ -84,10 +85,11 @@ impl Pen {
 }
 
 type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
+type Paper<B> = DrawingArea<B, Shift>;
 
 fn draw<B: DrawingBackend>(sheet: &Sheet, backend: B, pen: &Pen) -> Drawn<B> {
-    let area = backend.into_drawing_area();
-    area.fill(&WHITE)?;
+    let paper = backend.into_drawing_area();
+    paper.fill(&WHITE)?;
     for shape in &sheet.shapes {
         match shape {
             Shape::Path {
@@ -96,13 +98,12 @@ fn draw<B: DrawingBackend>(sheet: &Sheet, backend: B, pen: &Pen) -> Drawn<B> {
                 width,
                 dash,
             } => {
-                let style = ShapeStyle::from(color).stroke_width(pen.length(*width));
                 let lines = match dash {
                     Some(dash) => dashes(points, *dash),
                     None => vec![points.clone()],
                 };
                 for line in lines {
-                    area.draw(&PathElement::new(pen.all(&line), style))?;
+                    draw_path(&paper, pen, &line, color, *width)?;
                 }
             }
             Shape::Area {
@@ -110,35 +111,74 @@ fn draw<B: DrawingBackend>(sheet: &Sheet, backend: B, pen: &Pen) -> Drawn<B> {
                 color,
                 alpha,
             } => {
-                area.draw(&Polygon::new(pen.all(points), color.mix(*alpha)))?;
+                paper.draw(&Polygon::new(pen.all(points), color.mix(*alpha)))?;
             }
             Shape::Rect { from, to, color } => {
-                area.draw(&Rectangle::new([pen.at(from), pen.at(to)], color.filled()))?;
+                paper.draw(&Rectangle::new([pen.at(from), pen.at(to)], color.filled()))?;
             }
             Shape::Disc {
                 center,
                 radius,
                 color,
             } => {
-                area.draw(&Circle::new(
+                paper.draw(&Circle::new(
                     pen.at(center),
                     pen.length(*radius),
                     color.filled(),
                 ))?;
             }
-            Shape::Text(text) => write(text, &area, pen)?,
+            Shape::Text(text) if pen.medium == Medium::Svg => write_svg(&paper, pen, text)?,
+            Shape::Text(text) => write_pixels(&paper, pen, text)?,
         }
     }
-    area.present()
+    paper.present()
 }
 
-fn write<B: DrawingBackend>(text: &Text, area: &DrawingArea<B, Shift>, pen: &Pen) -> Drawn<B> {
-    let hang = pen.ascent_per_em * text.size;
+fn draw_path<B: DrawingBackend>(
+    paper: &Paper<B>,
+    pen: &Pen,
+    line: &[Point],
+    color: &RGBColor,
+    width: f64,
+) -> Drawn<B> {
+    if pen.medium == Medium::Svg {
+        let style = ShapeStyle::from(color).stroke_width(pen.length(width));
+        return paper.draw(&PathElement::new(pen.all(line), style));
+    }
+    // The bitmap backend joins the segments of a wide line with spikes where it turns back sharply. So each segment
+    // is a polygon of its own, with a disc at each joint.
+    for pair in line.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        let length = (to.0 - from.0).hypot(to.1 - from.1).max(1e-9);
+        let half = width.max(1.0 / pen.scale) / 2.0 / length;
+        let (x, y) = ((from.1 - to.1) * half, (to.0 - from.0) * half);
+        let corners = [
+            (from.0 + x, from.1 + y),
+            (to.0 + x, to.1 + y),
+            (to.0 - x, to.1 - y),
+            (from.0 - x, from.1 - y),
+        ];
+        paper.draw(&Polygon::new(pen.all(&corners), color))?;
+    }
+    if width * pen.scale >= 4.0 && line.len() > 2 {
+        for joint in &line[1..line.len() - 1] {
+            let radius = (width * pen.scale / 2.0).floor() as u32;
+            paper.draw(&Circle::new(pen.at(joint), radius, color.filled()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a text for the viewer to set, anchored so that a font of other width stays in place.
+fn write_svg<B: DrawingBackend>(paper: &Paper<B>, pen: &Pen, text: &Text) -> Drawn<B> {
+    // The backend hangs a text 0.76 em above its baseline and takes 1.24 em for the font size.
+    const HANG: f64 = 0.76;
+    const SIZE_PER_EM: f64 = 1.24;
     let (x, y) = text.at;
     let (at, transform) = if text.upwards {
-        ((x - hang, y), FontTransform::Rotate270)
+        ((x - HANG * text.size, y), FontTransform::Rotate270)
     } else {
-        ((x, y - hang), FontTransform::None)
+        ((x, y - HANG * text.size), FontTransform::None)
     };
     let horizontal = match text.anchor {
         Anchor::Start => HPos::Left,
@@ -150,13 +190,45 @@ fn write<B: DrawingBackend>(text: &Text, area: &DrawingArea<B, Shift>, pen: &Pen
     } else {
         FontStyle::Normal
     };
-    let font = (FAMILY, text.size * pen.scale * pen.size_per_em)
-        .into_font()
-        .style(weight);
-    let style = TextStyle::from(font.transform(transform))
+    let size = text.size * pen.scale * SIZE_PER_EM;
+    let font = FontDesc::new(FontFamily::Name(FAMILY), size, weight).transform(transform);
+    let style = TextStyle::from(font)
         .color(&text.color)
         .pos(Pos::new(horizontal, VPos::Top));
-    area.draw_text(&text.text, &style, pen.at(&at))
+    paper.draw_text(&text.text, &style, pen.at(&at))
+}
+
+/// Writes a text glyph by glyph: the bitmap backend would set every glyph flush left, with uneven gaps.
+fn write_pixels<B: DrawingBackend>(paper: &Paper<B>, pen: &Pen, text: &Text) -> Drawn<B> {
+    let before = match text.anchor {
+        Anchor::Start => 0.0,
+        Anchor::Middle => text.width() / 2.0,
+        Anchor::End => text.width(),
+    };
+    let (x, y) = text.at;
+    let start = pen.at(&if text.upwards {
+        (x, y + before)
+    } else {
+        (x - before, y)
+    });
+    let mut drawn = Ok(());
+    rasterise(
+        &text.text,
+        text.size * pen.scale,
+        text.bold,
+        |along, down, covered| {
+            let offset = if text.upwards {
+                (down, -along)
+            } else {
+                (along, down)
+            };
+            let pixel = (start.0 + offset.0, start.1 + offset.1);
+            if drawn.is_ok() && covered > 0.0 {
+                drawn = paper.draw_pixel(pixel, &text.color.mix(f64::from(covered).min(1.0)));
+            }
+        },
+    );
+    drawn
 }
 
 /// Cuts a line into dashes of length `dash` with gaps of 0.7 × `dash`.

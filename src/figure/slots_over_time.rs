@@ -1,11 +1,10 @@
 //! HS slots in use over time, as steps, below their cap.
 
-use super::axis::{Axis, Frame};
+use super::axis::{Axis, Frame, LIMIT_SPACE, draw_limit};
 use super::curve::{steps, thinned};
 use super::legend::{Key, draw_legend};
-use super::number::short;
-use super::sheet::{Point, Sheet, Text};
-use super::style::{INK, LINE_WIDTH, THIN_WIDTH, TICK_SIZE, series_color};
+use super::sheet::{Point, Sheet};
+use super::style::{LINE_WIDTH, series_color};
 use super::{Figure, Heading};
 
 /// Slots in use of one policy or at one place.
@@ -42,18 +41,11 @@ impl Figure for SlotsOverTime {
         let colors = (0..).map(|index| Key::Line(series_color(index), LINE_WIDTH + 1.5));
         let entries: Vec<(Key, String)> = colors.zip(names).collect();
         let top = draw_legend(sheet, top, &entries);
-        let times: Vec<f64> = self
-            .points()
-            .map(|p| p.0)
-            .filter(|t| t.is_finite())
-            .collect();
-        let first = times.iter().copied().fold(f64::INFINITY, f64::min);
-        let last = times.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let frame = Frame::new(
             sheet,
             top,
-            if self.cap.is_some() { 76.0 } else { 0.0 },
-            Axis::exact("Time [s]", first, last),
+            if self.cap.is_some() { LIMIT_SPACE } else { 0.0 },
+            Axis::time("Time [s]", self.points().map(|p| p.0)),
             Axis::from_zero(
                 "HS slots in use",
                 self.points().map(|p| p.1).chain(self.cap),
@@ -62,7 +54,7 @@ impl Figure for SlotsOverTime {
         );
         frame.draw(sheet);
         if let Some(cap) = self.cap {
-            draw_cap(sheet, &frame, cap);
+            draw_limit(sheet, &frame, "cap", cap);
         }
         for (index, series) in self.series.iter().enumerate() {
             let line: Vec<Point> = series.points.iter().map(|p| frame.at(p.0, p.1)).collect();
@@ -84,14 +76,6 @@ impl SlotsOverTime {
             .iter()
             .flat_map(|series| series.points.iter().copied())
     }
-}
-
-fn draw_cap(sheet: &mut Sheet, frame: &Frame, cap: f64) {
-    let y = frame.y_at(cap);
-    sheet.dashes(&[(frame.left, y), (frame.right, y)], INK, THIN_WIDTH, 12.0);
-    let x = frame.right + 10.0;
-    sheet.text(Text::new((x, y - 4.0), "cap"));
-    sheet.text(Text::new((x, y - 4.0 + TICK_SIZE * 1.2), short(cap)));
 }
 
 fn draw_ground(sheet: &mut Sheet, frame: &Frame, line: &[Point]) {

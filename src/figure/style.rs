@@ -56,10 +56,10 @@ const SERIES: [RGBColor; 8] = [
     BLUE,
     ORANGE,
     GREEN,
+    PURPLE,
     VERMILLION,
     SKY,
     INK,
-    PURPLE,
     // Okabe and Ito's yellow, darkened: the original vanishes on white paper.
     RGBColor(184, 170, 20),
 ];
@@ -96,6 +96,11 @@ pub(crate) fn sequence_color(index: usize, count: usize) -> RGBColor {
 /// `color` mixed with white: `strength` 1 is the colour itself, 0 is white.
 pub(crate) fn faint(color: RGBColor, strength: f64) -> RGBColor {
     mix(WHITE, color, strength)
+}
+
+/// `color` mixed with ink, for lines on a ground of the same hue.
+pub(crate) fn dark(color: RGBColor) -> RGBColor {
+    mix(color, INK, 0.4)
 }
 
 /// Whether white text reads better than dark text on `ground`.
@@ -136,7 +141,7 @@ mod tests {
         for i in 0..SERIES.len() - 1 {
             let difference = (luma(series_color(i)) - luma(series_color(i + 1))).abs();
             assert!(
-                difference > 8.0,
+                difference > 25.0,
                 "series {i} and {} differ by {difference}",
                 i + 1
             );

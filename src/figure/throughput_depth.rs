@@ -1,10 +1,9 @@
 //! Throughput against depth, one line per policy with its confidence band, below the bound.
 
-use super::axis::{Axis, Frame};
+use super::axis::{Axis, Frame, LIMIT_SPACE, draw_limit};
 use super::legend::{Key, draw_legend, draw_marker};
-use super::number::short;
-use super::sheet::{Point, Sheet, Text};
-use super::style::{INK, LINE_WIDTH, MARKER_RADIUS, THIN_WIDTH, TICK_SIZE, series_color};
+use super::sheet::{Point, Sheet};
+use super::style::{LINE_WIDTH, MARKER_RADIUS, series_color};
 use super::{Figure, Heading};
 
 /// Throughput of one policy at one depth.
@@ -34,9 +33,6 @@ pub(crate) struct ThroughputDepth {
     pub(crate) bound_tok_s: Option<f64>,
 }
 
-/// Space at the right for the label of the bound.
-const BOUND_SPACE: f64 = 96.0;
-
 impl Figure for ThroughputDepth {
     fn heading(&self) -> &Heading {
         &self.heading
@@ -57,7 +53,7 @@ impl Figure for ThroughputDepth {
             sheet,
             top,
             if self.bound_tok_s.is_some() {
-                BOUND_SPACE
+                LIMIT_SPACE
             } else {
                 0.0
             },
@@ -66,7 +62,7 @@ impl Figure for ThroughputDepth {
         );
         frame.draw(sheet);
         if let Some(bound) = self.bound_tok_s {
-            draw_bound(sheet, &frame, bound);
+            draw_limit(sheet, &frame, "bound", bound);
         }
         for (index, series) in self.policies.iter().enumerate() {
             draw_band(sheet, &frame, index, &series.points);
@@ -93,18 +89,6 @@ impl ThroughputDepth {
     fn names(&self) -> impl Iterator<Item = String> {
         self.policies.iter().map(|series| series.policy.clone())
     }
-}
-
-/// Draws the bound as a dashed line across the frame, labelled at its right end.
-pub(super) fn draw_bound(sheet: &mut Sheet, frame: &Frame, bound_tok_s: f64) {
-    let y = frame.y_at(bound_tok_s);
-    sheet.dashes(&[(frame.left, y), (frame.right, y)], INK, THIN_WIDTH, 12.0);
-    let x = frame.right + 10.0;
-    sheet.text(Text::new((x, y - 4.0), "bound"));
-    sheet.text(Text::new(
-        (x, y - 4.0 + TICK_SIZE * 1.2),
-        short(bound_tok_s),
-    ));
 }
 
 fn draw_band(sheet: &mut Sheet, frame: &Frame, index: usize, points: &[DepthPoint]) {

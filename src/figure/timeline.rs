@@ -67,9 +67,6 @@ impl Figure for Timeline {
 
     fn draw(&self, sheet: &mut Sheet, top: f64) {
         let top = draw_legend(sheet, top, &self.legend()) + TICK_SIZE * 1.6;
-        let times = || self.shown().flat_map(|span| [span.start_s, span.end_s]);
-        let first = times().fold(f64::INFINITY, f64::min);
-        let last = times().fold(f64::NEG_INFINITY, f64::max);
         let names: Vec<String> = self
             .workers
             .iter()
@@ -84,7 +81,10 @@ impl Figure for Timeline {
             top,
             right: sheet.width - MARGIN - 12.0,
             bottom: sheet.height - MARGIN - 84.0,
-            x: Axis::exact("Time [s]", first, last),
+            x: Axis::time(
+                "Time [s]",
+                self.shown().flat_map(|span| [span.start_s, span.end_s]),
+            ),
             y: Axis::exact("", 0.0, 1.0),
         };
         let pitch = (frame.bottom - frame.top) / names.len() as f64;
@@ -124,9 +124,8 @@ impl Timeline {
 
     fn legend(&self) -> Vec<(Key, String)> {
         let buckets = self.buckets.iter().enumerate();
-        let mut entries: Vec<(Key, String)> = buckets
-            .map(|(index, name)| (Key::Box(self.color(index)), name.clone()))
-            .collect();
+        let mut entries = vec![(Key::Title, "Bucket [tokens]".to_owned())];
+        entries.extend(buckets.map(|(index, name)| (Key::Box(self.color(index)), name.clone())));
         if self.has(|activity| matches!(activity, Activity::Copy { .. })) {
             entries.push((
                 Key::Hatched(self.color(self.buckets.len() / 2)),
@@ -142,31 +141,34 @@ impl Timeline {
         entries
     }
 
-    /// Work fills most of its lane; copies, which may overlap it, have the strip below; waiting is a thin bar.
+    /// Work fills the lane, or its upper part where copies, which may overlap it, have a strip below; waiting is a
+    /// thin bar.
     fn draw_span(&self, sheet: &mut Sheet, frame: &Frame, span: &TimelineSpan, pitch: f64) {
         let lane = frame.top + span.worker as f64 * pitch;
         let left = frame.x_at(span.start_s);
         let right = frame.x_at(span.end_s).max(left + 1.0);
         let inside = |from: f64, to: f64| ((left, lane + pitch * from), (right, lane + pitch * to));
-        match span.activity {
+        let work_end = if self.copies(span.worker) { 0.68 } else { 0.9 };
+        let middle = (0.1 + work_end) / 2.0;
+        let (ends, color) = match span.activity {
             Activity::Forward { bucket } | Activity::Train { bucket } => {
-                let (from, to) = inside(0.1, 0.68);
-                sheet.rect(from, to, self.color(bucket));
-                sheet.path(&[(right, from.1), (right, to.1)], LANE, 1.5);
+                (inside(0.1, work_end), self.color(bucket))
             }
             Activity::Copy { bucket } => {
-                let (from, to) = inside(0.71, 0.9);
+                let (from, to) = inside(0.72, 0.92);
                 draw_hatched(sheet, from, to, self.color(bucket));
+                return;
             }
-            Activity::Blocked => {
-                let (from, to) = inside(0.35, 0.43);
-                sheet.rect(from, to, VERMILLION);
-            }
-            Activity::Barrier => {
-                let (from, to) = inside(0.35, 0.43);
-                sheet.rect(from, to, GREY);
-            }
-        }
+            Activity::Blocked => (inside(middle - 0.05, middle + 0.05), VERMILLION),
+            Activity::Barrier => (inside(middle - 0.05, middle + 0.05), GREY),
+        };
+        sheet.rect(ends.0, ends.1, color);
+        sheet.path(&[(right, ends.0.1), (right, ends.1.1)], LANE, 1.5);
+    }
+
+    fn copies(&self, worker: usize) -> bool {
+        let mut spans = self.spans.iter();
+        spans.any(|span| span.worker == worker && matches!(span.activity, Activity::Copy { .. }))
     }
 
     fn draw_steps(&self, sheet: &mut Sheet, frame: &Frame) {

@@ -7,12 +7,12 @@ use super::legend::{Key, draw_legend};
 use super::number::percent_number;
 use super::sheet::{Sheet, Text, cut};
 use super::style::{
-    BLUE, GRID, INK, LANE, MARGIN, SHEET_HEIGHT, SKY, SMALL_SIZE, TEXT_SIZE, TICK_SIZE, VERMILLION,
+    BLUE, GRID, INK, MARGIN, SHEET_HEIGHT, SKY, SMALL_SIZE, TEXT_SIZE, TICK_SIZE, VERMILLION,
     WHITE, YELLOW, is_dark,
 };
 use super::{Figure, Heading};
 
-/// Shares of one worker's time, 0 to 1; what is missing to 1 is shown as empty.
+/// Shares of one worker's time, 0 to 1; what is missing to 1 is shown as "other".
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerShares {
     /// Short name: `t0`, `d2`.
@@ -47,6 +47,9 @@ const STATES: [(&str, RGBColor); 5] = [
     ("barrier", RGBColor(150, 150, 150)),
 ];
 
+/// The ground of a bar: what no state accounts for.
+const REST: RGBColor = RGBColor(232, 232, 232);
+
 const GROUP_HEADER: f64 = 46.0;
 const ROW_MIN: f64 = 32.0;
 const ROW_MAX: f64 = 72.0;
@@ -76,9 +79,13 @@ impl Figure for Utilisation {
 
     fn draw(&self, sheet: &mut Sheet, top: f64) {
         let used = |index: &usize| self.workers().any(|worker| shares(worker)[*index] > 0.0);
+        let has_rest = self
+            .workers()
+            .any(|worker| shares(worker).iter().sum::<f64>() < 0.99);
         let entries: Vec<(Key, String)> = (0..STATES.len())
             .filter(used)
             .map(|index| (Key::Box(STATES[index].1), STATES[index].0.to_owned()))
+            .chain(has_rest.then(|| (Key::Box(REST), "other".to_owned())))
             .collect();
         let top = draw_legend(sheet, top, &entries);
         let columns = self.columns();
@@ -183,7 +190,7 @@ fn draw_worker(sheet: &mut Sheet, frame: &Frame, worker: &WorkerShares, top: f64
     let label =
         Text::new((frame.left - 12.0, (from + to) / 2.0), name).size(TICK_SIZE.min(pitch * 0.75));
     sheet.text(label.end().color(INK).centred_on_line());
-    sheet.rect((frame.left, from), (frame.right, to), LANE);
+    sheet.rect((frame.left, from), (frame.right, to), REST);
     let mut before = 0.0;
     for (share, (_, color)) in shares(worker).into_iter().zip(STATES) {
         if !share.is_finite() || share <= 0.0 {
