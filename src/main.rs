@@ -1,6 +1,7 @@
 //! dflash
 
 mod config;
+mod figure;
 mod output;
 
 fn main() {}
