@@ -19,6 +19,8 @@ mod error;
 mod manifest;
 mod publish;
 mod read;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 

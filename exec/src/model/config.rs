@@ -177,6 +177,18 @@ impl DrafterConfig {
         Ok(config)
     }
 
+    /// The same drafter reading other target layers.
+    ///
+    /// Errors: no layers, a layer twice, or one that the target does not have.
+    pub fn with_target_layer_ids(self, target_layer_ids: Vec<usize>) -> Result<Self, ModelError> {
+        let config = Self {
+            target_layer_ids,
+            ..self
+        };
+        config.check("new drafter")?;
+        Ok(config)
+    }
+
     /// Refuses a drafter that cannot read `target` or cannot share its embedding.
     pub fn check_target(&self, target: &TargetConfig) -> Result<(), ModelError> {
         let (d, t) = (&self.geometry, &target.geometry);
@@ -365,6 +377,21 @@ mod tests {
         assert!(refused(|j| j["architectures"][0] = "X".into()).contains("DFlashDraftModel"));
         assert!(refused(|j| j["block_size"] = 1.into()).contains("block_size = 1"));
         assert!(refused(|j| j["hidden_size"] = json!(-3)).contains("hidden_size = -3"));
+    }
+
+    #[test]
+    fn other_layers_may_be_read_if_the_target_has_them() {
+        let config = DrafterConfig::from_json(drafter(), "config.json").unwrap();
+        let ids = |ids: &[usize]| config.clone().with_target_layer_ids(ids.to_vec());
+        assert_eq!(ids(&[4, 1]).unwrap().target_layer_ids, [4, 1]);
+        let messages = [&[5][..], &[], &[1, 1]].map(|list| ids(list).unwrap_err().to_string());
+        assert!(
+            messages[0].contains("= 5: must be below"),
+            "{}",
+            messages[0]
+        );
+        assert!(messages[1].contains("at least one"), "{}", messages[1]);
+        assert!(messages[2].contains("twice"), "{}", messages[2]);
     }
 
     #[test]

@@ -12,6 +12,8 @@ mod batch;
 mod config;
 mod drafter;
 mod error;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod layer;
 mod layer_ids;
 mod names;
