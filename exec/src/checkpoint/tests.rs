@@ -115,11 +115,13 @@ fn the_same_state_gives_the_same_bytes() {
     assert!(a == b);
 }
 
+type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 #[test]
 fn damage_in_the_newest_step_falls_back_to_the_one_before() {
     let truncated = |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() - 1);
     let flipped = |bytes: &mut Vec<u8>| *bytes.last_mut().unwrap() ^= 1;
-    let damages: [(&str, &dyn Fn(&mut Vec<u8>), &str); 5] = [
+    let damages: [(&str, Damage<'_>, &str); 5] = [
         (TRAINER, &truncated, "were written"),
         (MODEL, &flipped, "crc32"),
         (RUN, &flipped, "crc32"),
