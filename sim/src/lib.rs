@@ -1,4 +1,32 @@
-//! dflash-sim
+//! The simulator of dflash: it predicts what a policy gives before a GPU is spent on it.
+//!
+//! An event loop drives the scheduling core of crate `shared` with service times, links and faults; sweeps run many policies on the
+//! same work; a search names the best with honest statistics. The core decides everything, here as in the executor.
 #![forbid(unsafe_code)]
 
+mod bound;
+mod engine;
+mod events;
+mod faults;
+mod lengths;
+mod link;
+mod links;
+mod memory;
+mod run;
+mod search;
+mod service;
 pub mod spec;
+mod stats;
+mod sweep;
+
+pub use bound::Bound;
+pub use engine::{End, Machine, Observe, simulate};
+pub use faults::FaultList;
+pub use lengths::draw_lengths;
+pub use links::{Links, MissingLink};
+pub use memory::{Memory, Overflow, Part};
+pub use run::{Nobody, Outcome, Resolved, RunError, Work, edges, order_spec, plan, prepare, run};
+pub use search::{Choice, choose};
+pub use service::{ServiceTimes, train_costs};
+pub use stats::{CONFIDENCE, Estimate};
+pub use sweep::{Point, Row, Verdict, replicate, sweep};

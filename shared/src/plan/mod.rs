@@ -12,10 +12,12 @@ mod compose;
 mod digest;
 mod edges;
 mod form;
+mod form_error;
 mod least_padding;
 mod order;
 mod packing;
 mod quota;
+mod relieve;
 mod shuffle;
 mod synthetic;
 
@@ -26,7 +28,8 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 pub use edges::{Edges, EdgesError};
-pub use form::{FormError, Limits, OverLong};
+pub use form::{Limits, OverLong};
+pub use form_error::FormError;
 pub use order::{MixRule, OrderError, OrderSpec, Ordering, Tail};
 pub use packing::packing_bound;
 pub use synthetic::FormationBuilder;

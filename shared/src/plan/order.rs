@@ -32,6 +32,9 @@ pub enum Ordering {
 }
 
 /// Fewest distinct buckets that a step or window must hold.
+///
+/// A rule that the data cannot meet in every step is met from the first step on, for as long as enough buckets hold work; the steps
+/// after that are exceptions of the kind [`DryBucket`](super::Exception::DryBucket).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MixRule {
     /// In one optimizer step.

@@ -1,7 +1,7 @@
 //! A step's microbatches over the drafters, so that the last drafter is done as early as can be.
 //!
-//! Longest processing time first (Graham, 1969: within 4/3 of the best), then moves and swaps away from the most loaded drafter
-//! until none helps. With a mixing rule for each drafter's share, the microbatches that the rule needs are dealt first.
+//! Longest processing time first (Graham, 1969: within 4/3 of the best), then changes that relieve the most loaded drafter until
+//! none does. With a mixing rule for each drafter's share, the microbatches that the rule needs are dealt first.
 
 use super::Plan;
 use crate::id::BucketId;
@@ -85,23 +85,16 @@ pub(super) struct Share {
     pub(super) jobs: Vec<usize>,
     /// Their total cost. [ns]
     pub(super) load: u128,
-    counts: Vec<u32>,
-    distinct: u32,
+    /// Jobs of each bucket.
+    pub(super) counts: Vec<u32>,
+    /// Buckets with a job.
+    pub(super) distinct: u32,
 }
 
-struct Packing<'a> {
-    jobs: &'a [Job],
-    shares: Vec<Share>,
-}
-
-/// A change between the most loaded drafter and `other`: the job at place `gives` goes over, the one at `takes` comes back.
-#[derive(Clone, Copy)]
-struct Change {
-    other: usize,
-    gives: usize,
-    takes: Option<usize>,
-    /// The larger of the two loads after it.
-    peak: u128,
+/// Shares in the making.
+pub(super) struct Packing<'a> {
+    pub(super) jobs: &'a [Job],
+    pub(super) shares: Vec<Share>,
 }
 
 impl<'a> Packing<'a> {
@@ -125,7 +118,7 @@ impl<'a> Packing<'a> {
             .expect("there is a drafter")
     }
 
-    fn add(&mut self, drafter: usize, job: usize) {
+    pub(super) fn add(&mut self, drafter: usize, job: usize) {
         let Job { cost, bucket } = self.jobs[job];
         let share = &mut self.shares[drafter];
         share.jobs.push(job);
@@ -134,7 +127,7 @@ impl<'a> Packing<'a> {
         share.distinct += u32::from(share.counts[bucket.index()] == 1);
     }
 
-    fn remove(&mut self, drafter: usize, place: usize) -> usize {
+    pub(super) fn remove(&mut self, drafter: usize, place: usize) -> usize {
         let share = &mut self.shares[drafter];
         let job = share.jobs.swap_remove(place);
         let Job { cost, bucket } = self.jobs[job];
@@ -179,88 +172,6 @@ impl<'a> Packing<'a> {
             }
         }
         jobs.into_iter().filter(|&job| !dealt[job]).collect()
-    }
-
-    /// Changes shares for the better while the most loaded drafter can give work away, down to the bound `least`.
-    fn improve(&mut self, window: u32, least: u128) {
-        for _ in 0..2 * self.jobs.len() {
-            let load = |&d: &usize| (self.shares[d].load, Reverse(d));
-            let most = (0..self.shares.len())
-                .max_by_key(load)
-                .expect("there is a drafter");
-            if self.shares[most].load <= least {
-                break;
-            }
-            let Some(change) = self.best_change(most, window) else {
-                break;
-            };
-            let given = self.remove(most, change.gives);
-            if let Some(place) = change.takes {
-                let taken = self.remove(change.other, place);
-                self.add(most, taken);
-            }
-            self.add(change.other, given);
-        }
-    }
-
-    /// The change that lowers the peak of both most, or none when no change lowers it.
-    fn best_change(&self, most: usize, window: u32) -> Option<Change> {
-        let mine = &self.shares[most];
-        let mut best: Option<Change> = None;
-        for (other, theirs) in self.shares.iter().enumerate().filter(|&(d, _)| d != most) {
-            for (gives, &given) in mine.jobs.iter().enumerate() {
-                let given_cost = u128::from(self.jobs[given].cost);
-                let back = theirs
-                    .jobs
-                    .iter()
-                    .enumerate()
-                    .map(|(place, &job)| (Some(place), Some(job)));
-                for (takes, taken) in std::iter::once((None, None)).chain(back) {
-                    let taken_cost = taken.map_or(0, |job| u128::from(self.jobs[job].cost));
-                    let (Some(mine_after), theirs_after) = (
-                        (mine.load + taken_cost).checked_sub(given_cost),
-                        (theirs.load + given_cost).saturating_sub(taken_cost),
-                    ) else {
-                        continue;
-                    };
-                    let peak = mine_after.max(theirs_after);
-                    let limit = best.map_or(mine.load, |best| best.peak);
-                    let emptied = taken.is_none() && mine.jobs.len() == 1;
-                    if peak < limit && !emptied && self.keeps(window, mine, theirs, given, taken) {
-                        best = Some(Change {
-                            other,
-                            gives,
-                            takes,
-                            peak,
-                        });
-                    }
-                }
-            }
-        }
-        best
-    }
-
-    /// Whether both shares still hold `window` distinct buckets after a change.
-    fn keeps(
-        &self,
-        window: u32,
-        mine: &Share,
-        theirs: &Share,
-        given: usize,
-        taken: Option<usize>,
-    ) -> bool {
-        let bucket = |job: usize| self.jobs[job].bucket.index();
-        let distinct = |share: &Share, out: Option<usize>, into: Option<usize>| {
-            if out.map(bucket) == into.map(bucket) {
-                return share.distinct;
-            }
-            let lost = out.is_some_and(|job| share.counts[bucket(job)] == 1);
-            let gained = into.is_some_and(|job| share.counts[bucket(job)] == 0);
-            share.distinct + u32::from(gained) - u32::from(lost)
-        };
-        window == 0
-            || (distinct(mine, Some(given), taken) >= window
-                && distinct(theirs, taken, Some(given)) >= window)
     }
 }
 
@@ -319,7 +230,7 @@ mod tests {
                 best_found += u32::from(packed == least);
             }
         }
-        assert!(best_found * 10 >= cases * 7, "{best_found} of {cases}");
+        assert!(best_found * 100 >= cases * 90, "{best_found} of {cases}");
     }
 
     #[test]

@@ -48,7 +48,8 @@ impl Quota {
     pub(super) fn plan(pool: &[u32], size: u32, rules: &[Rule]) -> Self {
         let total: u64 = pool.iter().map(|&n| u64::from(n)).sum();
         let steps = (total / u64::from(size)) as usize;
-        let counts = vec![0; (steps + 1) * pool.len()];
+        let mut counts = vec![0; steps * pool.len()];
+        counts.extend(pool);
         let mut quota = Self {
             pool: pool.to_vec(),
             size,
@@ -56,9 +57,11 @@ impl Quota {
             steps,
             counts,
         };
-        quota.fill();
-        quota.even();
-        quota.enforce(rules);
+        if steps > 0 {
+            quota.fill();
+            quota.even();
+            quota.enforce(rules);
+        }
         quota
     }
 
@@ -250,3 +253,52 @@ const EVEN_ENOUGH: i128 = 4;
 
 /// How far away a step looks for another to swap with. [steps]
 const NEARBY: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn distinct(row: &[u32]) -> usize {
+        row.iter().filter(|&&n| n > 0).count()
+    }
+
+    #[test]
+    fn every_microbatch_goes_to_one_step_or_is_left_over() {
+        let quota = Quota::plan(&[50, 0, 31, 7], 12, &[]);
+        assert_eq!(quota.steps(), 7);
+        let mut pool = vec![0; 4];
+        for step in 0..=7 {
+            let row = quota.row(step);
+            assert_eq!(row.iter().sum::<u32>(), if step < 7 { 12 } else { 4 });
+            pool.iter_mut().zip(row).for_each(|(pool, &n)| *pool += n);
+        }
+        assert_eq!(pool, [50, 0, 31, 7]);
+    }
+
+    #[test]
+    fn rare_buckets_do_not_meet_in_one_step() {
+        // Filled by deficit alone, all three rare buckets would fall due at once and push all frequent ones aside.
+        let quota = Quota::plan(&[990, 990, 990, 10, 10, 10], 3, &[]);
+        assert!((0..quota.steps()).all(|step| quota.row(step)[3..].iter().sum::<u32>() <= 1));
+    }
+
+    #[test]
+    fn a_step_that_lacks_a_bucket_gets_it_from_a_later_one() {
+        let rule = Rule { cap: 1, need: 2 };
+        let quota = Quota::plan(&[36, 4], 4, &[rule]);
+        let kinds: Vec<usize> = (0..10).map(|step| distinct(quota.row(step))).collect();
+        assert_eq!(
+            kinds,
+            [2, 2, 2, 2, 1, 1, 1, 1, 1, 1],
+            "kept until the second bucket is dry"
+        );
+    }
+
+    #[test]
+    fn a_pool_smaller_than_a_step_is_all_left_over() {
+        let quota = Quota::plan(&[2, 1], 4, &[Rule { cap: 1, need: 2 }]);
+        assert_eq!((quota.steps(), quota.row(0)), (0, &[2, 1][..]));
+        let empty = Quota::plan(&[0, 0], 4, &[]);
+        assert_eq!((empty.steps(), empty.row(0)), (0, &[0, 0][..]));
+    }
+}

@@ -1,0 +1,392 @@
+//! The event loop: pops the earliest event, tells the core, and schedules the end of whatever the core orders. It decides nothing.
+
+use crate::events::Events;
+use crate::faults::{Fault, FaultKind, FaultList, Worker};
+use crate::links::Links;
+use crate::service::ServiceTimes;
+use shared::core::{Action, Actions, Core, Event, Group, Outcome, Presence, Stall};
+use shared::id::{DrafterId, MicrobatchId, StepId, TargetId};
+use shared::time::{Span, Time};
+
+/// Why a simulation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All work is done and every worker stopped.
+    Done,
+    /// Nothing can happen any more although work remains.
+    Deadlock(Stall),
+}
+
+/// Sees every record with the core after it.
+pub trait Observe {
+    /// Takes in one record.
+    fn record(&mut self, at: Time, event: &Event, actions: &[Action], core: &Core);
+}
+
+impl<F: FnMut(Time, &Event, &[Action], &Core)> Observe for F {
+    fn record(&mut self, at: Time, event: &Event, actions: &[Action], core: &Core) {
+        self(at, event, actions, core);
+    }
+}
+
+/// What a simulated box is made of, beside its policy.
+#[derive(Clone, Debug)]
+pub struct Machine<'a> {
+    /// What work costs.
+    pub service: &'a ServiceTimes,
+    /// The links that hidden states travel on.
+    pub links: Links,
+    /// What goes wrong, and when.
+    pub faults: FaultList,
+}
+
+/// Runs `core` to its end on `machine`.
+pub fn simulate(core: &mut Core, machine: Machine<'_>, observer: &mut impl Observe) -> End {
+    Engine::new(core, machine).run(core, observer)
+}
+
+/// Slots of the event list, in the order in which equal times are served.
+struct Slots {
+    targets: usize,
+    links: usize,
+    drafters: usize,
+}
+
+impl Slots {
+    fn target(&self, target: TargetId) -> usize {
+        target.index()
+    }
+    fn link(&self, link: usize) -> usize {
+        self.targets + link
+    }
+    fn drafter(&self, drafter: DrafterId) -> usize {
+        self.targets + self.links + drafter.index()
+    }
+    fn apply_all(&self) -> usize {
+        self.targets + self.links + self.drafters
+    }
+    fn wake(&self) -> usize {
+        self.apply_all() + 1
+    }
+    fn fault(&self) -> usize {
+        self.wake() + 1
+    }
+    fn count(&self) -> usize {
+        self.fault() + 1
+    }
+}
+
+/// What a drafter's slot stands for.
+#[derive(Clone, Copy)]
+enum DrafterWork {
+    Train(MicrobatchId),
+    Apply(StepId),
+}
+
+struct Engine<'a> {
+    slots: Slots,
+    events: Events,
+    machine: Machine<'a>,
+    forwards: Vec<Option<MicrobatchId>>,
+    drafters: Vec<Option<DrafterWork>>,
+    step: StepId,
+    now: Time,
+    actions: Actions,
+}
+
+impl<'a> Engine<'a> {
+    fn new(core: &Core, machine: Machine<'a>) -> Self {
+        let slots = Slots {
+            targets: core.state().targets.len(),
+            links: machine.links.count(),
+            drafters: core.state().drafters.len(),
+        };
+        let mut events = Events::new(slots.count());
+        events.set(slots.fault(), machine.faults.next());
+        Self {
+            events,
+            forwards: vec![None; slots.targets],
+            drafters: vec![None; slots.drafters],
+            slots,
+            machine,
+            step: StepId(0),
+            now: Time::ZERO,
+            actions: Actions::new(),
+        }
+    }
+
+    fn run(mut self, core: &mut Core, observer: &mut impl Observe) -> End {
+        self.tell(Event::Started, core, observer);
+        loop {
+            if core.is_finished() {
+                return End::Done;
+            }
+            let Some((at, slot)) = self.events.first() else {
+                return core.stall().map_or(End::Done, End::Deadlock);
+            };
+            self.now = at;
+            if slot == self.slots.fault() {
+                if let Some(stall) = core.stall().filter(|_| !self.machine.faults.can_help()) {
+                    return End::Deadlock(stall);
+                }
+                self.inject(core, observer);
+            } else {
+                let event = self.completed(slot);
+                self.tell(event, core, observer);
+            }
+        }
+    }
+
+    /// The event that a slot's time stands for.
+    fn completed(&mut self, slot: usize) -> Event {
+        let slots = &self.slots;
+        let outcome = Outcome::Done;
+        self.events.set(slot, None);
+        if slot < slots.targets {
+            let microbatch = self.forwards[slot].take().expect("a forward is under way");
+            return Event::ForwardEnded {
+                target: TargetId::from_index(slot),
+                microbatch,
+                outcome,
+            };
+        }
+        if slot < slots.targets + slots.links {
+            let link = slot - slots.targets;
+            let event = self.machine.links.finish(link, self.now);
+            self.events.set(slot, self.machine.links.next(link));
+            return event;
+        }
+        if slot < slots.apply_all() {
+            let drafter = DrafterId::from_index(slot - slots.targets - slots.links);
+            let work = self.drafters[drafter.index()]
+                .take()
+                .expect("a drafter is at work");
+            return match work {
+                DrafterWork::Train(microbatch) => Event::TrainEnded {
+                    drafter,
+                    microbatch,
+                    outcome,
+                },
+                DrafterWork::Apply(step) => Event::StepApplied {
+                    step,
+                    group: Group::One(drafter),
+                },
+            };
+        }
+        if slot == slots.apply_all() {
+            return Event::StepApplied {
+                step: self.step,
+                group: Group::All,
+            };
+        }
+        Event::WakeDue
+    }
+
+    fn tell(&mut self, event: Event, core: &mut Core, observer: &mut impl Observe) {
+        let mut actions = std::mem::take(&mut self.actions);
+        core.on(self.now, event, &mut actions);
+        observer.record(self.now, &event, actions.as_slice(), core);
+        for action in actions.as_slice() {
+            self.carry_out(action, core);
+        }
+        actions.clear();
+        self.actions = actions;
+    }
+
+    fn carry_out(&mut self, action: &Action, core: &Core) {
+        let plan = core.plan();
+        match *action {
+            Action::Forward { target, microbatch } => {
+                let span = self.machine.service.forward(plan.microbatch(microbatch));
+                let at = self.after(span, Worker::Target(target));
+                self.forwards[target.index()] = Some(microbatch);
+                self.events.set(self.slots.target(target), Some(at));
+            }
+            Action::Stage {
+                target, microbatch, ..
+            } => {
+                let bytes = plan.microbatch(microbatch).bytes;
+                let link = self
+                    .machine
+                    .links
+                    .stage(self.now, target, microbatch, bytes);
+                self.events
+                    .set(self.slots.link(link), self.machine.links.next(link));
+            }
+            Action::Fetch {
+                drafter,
+                microbatch,
+                ..
+            } => {
+                let bytes = plan.microbatch(microbatch).bytes;
+                let link = self
+                    .machine
+                    .links
+                    .fetch(self.now, drafter, microbatch, bytes);
+                self.events
+                    .set(self.slots.link(link), self.machine.links.next(link));
+            }
+            Action::Train {
+                drafter,
+                microbatch,
+                ..
+            } => {
+                let span = self.machine.service.train(plan.microbatch(microbatch));
+                let at = self.after(span, Worker::Drafter(drafter));
+                self.drafters[drafter.index()] = Some(DrafterWork::Train(microbatch));
+                self.events.set(self.slots.drafter(drafter), Some(at));
+            }
+            Action::Apply {
+                step,
+                group: Group::All,
+            } => {
+                self.step = step;
+                let at = self.now + self.machine.service.apply();
+                self.events.set(self.slots.apply_all(), Some(at));
+            }
+            Action::Apply {
+                step,
+                group: Group::One(drafter),
+            } => {
+                self.drafters[drafter.index()] = Some(DrafterWork::Apply(step));
+                let at = self.now + self.machine.service.apply();
+                self.events.set(self.slots.drafter(drafter), Some(at));
+            }
+            Action::Wake { at } => self.events.set(self.slots.wake(), Some(at)),
+            Action::Admit { .. }
+            | Action::Discard { .. }
+            | Action::StopTarget { .. }
+            | Action::StopDrafter { .. } => {}
+        }
+    }
+
+    fn after(&self, span: Span, worker: Worker) -> Time {
+        self.now + self.machine.faults.slowed(span, worker, self.now)
+    }
+
+    /// Lets the next fault happen: open work of a lost worker is reported as failed before it is.
+    fn inject(&mut self, core: &mut Core, observer: &mut impl Observe) {
+        let fault = self.machine.faults.pop(self.now).expect("a fault is due");
+        self.events
+            .set(self.slots.fault(), self.machine.faults.next());
+        match (fault.kind, fault.worker) {
+            (FaultKind::Lost, Worker::Target(target)) => self.lose_target(target, core, observer),
+            (FaultKind::Lost, Worker::Drafter(_)) => self.lose_drafter(fault, core, observer),
+            (FaultKind::Joined, worker) => {
+                let (absent, event) = match worker {
+                    Worker::Target(t) => (
+                        core.state().targets[t.index()].presence == Presence::Lost,
+                        Event::TargetJoined(t),
+                    ),
+                    Worker::Drafter(d) => (
+                        core.state().drafters[d.index()].presence == Presence::Lost,
+                        Event::DrafterJoined(d),
+                    ),
+                };
+                if absent {
+                    self.tell(event, core, observer);
+                }
+            }
+        }
+    }
+
+    fn lose_target(&mut self, target: TargetId, core: &mut Core, observer: &mut impl Observe) {
+        if core.state().targets[target.index()].presence != Presence::Present {
+            return;
+        }
+        let outcome = Outcome::Failed;
+        self.events.set(self.slots.target(target), None);
+        if let Some(microbatch) = self.forwards[target.index()].take() {
+            let event = Event::ForwardEnded {
+                target,
+                microbatch,
+                outcome,
+            };
+            self.tell(event, core, observer);
+            // The core may give a worker that failed new work before it learns that it is gone.
+            self.events.set(self.slots.target(target), None);
+            if let Some(microbatch) = self.forwards[target.index()].take() {
+                self.tell(
+                    Event::ForwardEnded {
+                        target,
+                        microbatch,
+                        outcome,
+                    },
+                    core,
+                    observer,
+                );
+            }
+        }
+        self.fail_copies(core, observer, |core, id| {
+            core.state().lives[id.index()].at_target == Some(target)
+        });
+        self.tell(Event::TargetLost(target), core, observer);
+    }
+
+    fn lose_drafter(&mut self, fault: Fault, core: &mut Core, observer: &mut impl Observe) {
+        let Worker::Drafter(drafter) = fault.worker else {
+            return;
+        };
+        let d = &core.state().drafters[drafter.index()];
+        if !d.is_present() {
+            return;
+        }
+        if d.applying {
+            // Nobody can be lost from within a collective: it fails or ends as a whole, and here it ends.
+            self.machine
+                .faults
+                .postpone(fault, self.now + self.machine.service.apply());
+            self.events
+                .set(self.slots.fault(), self.machine.faults.next());
+            return;
+        }
+        let outcome = Outcome::Failed;
+        self.events.set(self.slots.drafter(drafter), None);
+        if let Some(DrafterWork::Train(microbatch)) = self.drafters[drafter.index()].take() {
+            self.tell(
+                Event::TrainEnded {
+                    drafter,
+                    microbatch,
+                    outcome,
+                },
+                core,
+                observer,
+            );
+            self.events.set(self.slots.drafter(drafter), None);
+            if let Some(DrafterWork::Train(microbatch)) = self.drafters[drafter.index()].take() {
+                self.tell(
+                    Event::TrainEnded {
+                        drafter,
+                        microbatch,
+                        outcome,
+                    },
+                    core,
+                    observer,
+                );
+            }
+        }
+        self.fail_copies(core, observer, |core, id| {
+            core.state().lives[id.index()].at_drafter == Some(drafter)
+        });
+        self.tell(Event::DrafterLost(drafter), core, observer);
+    }
+
+    fn fail_copies(
+        &mut self,
+        core: &mut Core,
+        observer: &mut impl Observe,
+        is_hit: impl Fn(&Core, MicrobatchId) -> bool,
+    ) {
+        loop {
+            let hit = self.machine.links.take_out(self.now, |id| is_hit(core, id));
+            for link in 0..self.slots.links {
+                self.events
+                    .set(self.slots.link(link), self.machine.links.next(link));
+            }
+            match hit {
+                Some(event) => self.tell(event, core, observer),
+                None => return,
+            }
+        }
+    }
+}

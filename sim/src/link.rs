@@ -1,0 +1,121 @@
+//! A link whose transfers share its bandwidth fairly (processor sharing).
+//!
+//! Time on the link is kept as work: how many bytes each transfer that was there all along has received. A transfer that joins at work w
+//! with b bytes leaves at work w + b, so the next to leave is the least of these and no transfer is touched while others come and go.
+
+use shared::time::{Span, Time};
+
+/// Who a transfer belongs to; the engine's own numbering.
+pub(crate) type TransferId = u32;
+
+/// One link.
+#[derive(Clone, Debug)]
+pub(crate) struct FairLink {
+    bytes_per_ns: f64,
+    latency_bytes: f64,
+    /// Bytes that a transfer there from the beginning would have received.
+    work: f64,
+    at: Time,
+    /// (work at which it is done, who), in order of arrival.
+    transfers: Vec<(f64, TransferId)>,
+}
+
+impl FairLink {
+    /// A link of so many bytes per second; latency is charged as the bytes it would have carried meanwhile.
+    pub(crate) fn new(bytes_per_s: f64, latency_ms: f64) -> Self {
+        let bytes_per_ns = bytes_per_s / 1e9;
+        Self {
+            bytes_per_ns,
+            latency_bytes: latency_ms * 1e6 * bytes_per_ns,
+            work: 0.0,
+            at: Time::ZERO,
+            transfers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn begin(&mut self, now: Time, who: TransferId, bytes: u64) {
+        self.advance(now);
+        self.transfers
+            .push((self.work + bytes as f64 + self.latency_bytes, who));
+    }
+
+    /// When the next transfer is done, if nothing joins or leaves before.
+    pub(crate) fn next(&self) -> Option<Time> {
+        let (done_at, _) = self.first()?;
+        let work = (done_at - self.work).max(0.0) * self.transfers.len() as f64;
+        let ns = (work / self.bytes_per_ns).ceil();
+        Some(self.at + Span::from_ns(ns as u64))
+    }
+
+    /// Takes out the transfer that is done at `now`.
+    pub(crate) fn finish(&mut self, now: Time) -> TransferId {
+        self.advance(now);
+        let (done_at, who) = self.first().expect("a transfer is there to finish");
+        self.work = self.work.max(done_at);
+        self.remove(now, who);
+        who
+    }
+
+    /// Takes out a transfer before it is done.
+    pub(crate) fn remove(&mut self, now: Time, who: TransferId) {
+        self.advance(now);
+        self.transfers.retain(|&(_, other)| other != who);
+        if self.transfers.is_empty() {
+            // Work only matters relative to transfers that are there; starting over keeps it precise.
+            self.work = 0.0;
+        }
+    }
+
+    fn first(&self) -> Option<(f64, TransferId)> {
+        // The first of equals is the one that came first.
+        self.transfers
+            .iter()
+            .copied()
+            .reduce(|a, b| if b.0 < a.0 { b } else { a })
+    }
+
+    fn advance(&mut self, now: Time) {
+        let span = (now - self.at).as_ns() as f64;
+        if !self.transfers.is_empty() {
+            self.work += span * self.bytes_per_ns / self.transfers.len() as f64;
+        }
+        self.at = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ns(ns: u64) -> Time {
+        Time::from_ns(ns)
+    }
+
+    #[test]
+    fn a_transfer_alone_takes_bytes_over_bandwidth() {
+        let mut link = FairLink::new(1e9, 0.0);
+        link.begin(ns(100), 7, 5_000);
+        assert_eq!(link.next(), Some(ns(5_100)));
+        assert_eq!(link.finish(ns(5_100)), 7);
+        assert_eq!(link.next(), None);
+    }
+
+    #[test]
+    fn two_transfers_share_and_the_one_left_speeds_up() {
+        let mut link = FairLink::new(1e9, 0.0);
+        link.begin(ns(0), 0, 1_000);
+        link.begin(ns(500), 1, 1_000);
+        // 500 B of the first are there; the other 500 take twice as long.
+        assert_eq!(link.next(), Some(ns(1_500)));
+        assert_eq!(link.finish(ns(1_500)), 0);
+        assert_eq!(link.next(), Some(ns(2_000)));
+        assert_eq!(link.finish(ns(2_000)), 1);
+    }
+
+    #[test]
+    fn latency_comes_on_top() {
+        let mut link = FairLink::new(1e9, 0.001);
+        link.begin(ns(0), 0, 1_000);
+        assert_eq!(link.next(), Some(ns(2_000)));
+    }
+}

@@ -1,0 +1,189 @@
+//! Service times: what each microbatch costs at each stage, drawn once for a seed and shared by all policies.
+
+use crate::spec::{Costs, Distribution, StageCost};
+use rand_distr::{Distribution as _, Exp1, StandardNormal};
+use shared::draw::{Seed, Stream};
+use shared::plan::{Formation, Microbatch, Plan};
+use shared::time::Span;
+
+/// Service times by [`Microbatch::key`], so every order of the same work costs the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceTimes {
+    forward: Vec<Span>,
+    train: Vec<Span>,
+    apply: Span,
+}
+
+impl ServiceTimes {
+    /// Draws the service times of all of a formation's microbatches.
+    ///
+    /// Noise has mean 1, so means are those of the formulas. A lognormal of relative spread s has sigma^2 = ln(1 + s^2).
+    ///
+    /// # Panics
+    /// When a cost table has fewer rows than there are buckets; the scenario was validated against that.
+    pub fn draw(costs: &Costs, formation: &Formation, seed: Seed) -> Self {
+        let stage = |cost: &StageCost, stream: Stream| {
+            let times = formation.microbatches.iter().map(|microbatch| {
+                let noise = noise(costs, seed.draw(stream, u64::from(microbatch.key)));
+                span_ms(mean_ms(cost, microbatch) * noise)
+            });
+            times.collect()
+        };
+        Self {
+            forward: stage(&costs.target, Stream::Forward),
+            train: stage(&costs.drafter, Stream::Train),
+            apply: span_ms(costs.step_ms + costs.all_reduce_ms),
+        }
+    }
+
+    /// Service times given directly, by key.
+    pub fn given(forward: Vec<Span>, train: Vec<Span>, apply: Span) -> Self {
+        Self {
+            forward,
+            train,
+            apply,
+        }
+    }
+
+    /// A target's forward over this microbatch.
+    pub fn forward(&self, microbatch: &Microbatch) -> Span {
+        self.forward[microbatch.key as usize]
+    }
+
+    /// A drafter's forward and backward over this microbatch.
+    pub fn train(&self, microbatch: &Microbatch) -> Span {
+        self.train[microbatch.key as usize]
+    }
+
+    /// An optimizer step: gradient sum and weight update.
+    pub fn apply(&self) -> Span {
+        self.apply
+    }
+
+    /// Forwards in the plan's order.
+    pub fn forwards(&self, plan: &Plan) -> Vec<Span> {
+        plan.microbatches.iter().map(|m| self.forward(m)).collect()
+    }
+
+    /// Trainings in the plan's order.
+    pub fn trainings(&self, plan: &Plan) -> Vec<Span> {
+        plan.microbatches.iter().map(|m| self.train(m)).collect()
+    }
+}
+
+/// Expected time of a stage on a microbatch. [ms]
+pub(crate) fn mean_ms(cost: &StageCost, microbatch: &Microbatch) -> f64 {
+    let formula = cost
+        .formula(microbatch.bucket.index())
+        .expect("a cost a bucket");
+    let samples = microbatch.sample_count().max(1);
+    let longest = microbatch.padded.0 / u64::from(samples);
+    formula.ms(
+        microbatch.padded.0,
+        samples,
+        u32::try_from(longest).unwrap_or(u32::MAX),
+    )
+}
+
+/// Expected drafter time of each bucket's largest microbatch, by which composed steps are packed. [ns]
+pub fn train_costs(costs: &Costs, formation: &Formation) -> Vec<Span> {
+    let mut spans = vec![Span::ZERO; formation.edges.len()];
+    for microbatch in &formation.microbatches {
+        let span = span_ms(mean_ms(&costs.drafter, microbatch));
+        let slot = &mut spans[microbatch.bucket.index()];
+        *slot = (*slot).max(span);
+    }
+    spans
+}
+
+pub(crate) fn span_ms(ms: f64) -> Span {
+    Span::from_ns((ms * 1e6).round().max(0.0) as u64)
+}
+
+fn noise(costs: &Costs, word: u64) -> f64 {
+    let mut words = Words(word);
+    match costs.distribution {
+        Distribution::Deterministic => 1.0,
+        Distribution::Exponential => Exp1.sample(&mut words),
+        Distribution::Lognormal if costs.spread == 0.0 => 1.0,
+        Distribution::Lognormal => {
+            let sigma2 = (1.0 + costs.spread * costs.spread).ln();
+            let normal: f64 = StandardNormal.sample(&mut words);
+            (sigma2.sqrt() * normal - sigma2 / 2.0).exp()
+        }
+    }
+}
+
+/// The words that follow from one keyed draw, for samplers that may need several.
+pub(crate) struct Words(pub(crate) u64);
+
+impl rand::TryRng for Words {
+    type Error = std::convert::Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Self::Error> {
+        Ok((self.try_next_u64()? >> 32) as u32)
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Self::Error> {
+        self.0 = Seed(self.0).draw(Stream::Decision, 0);
+        Ok(self.0)
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Self::Error> {
+        for chunk in bytes.chunks_mut(8) {
+            let word = self.try_next_u64()?.to_le_bytes();
+            chunk.copy_from_slice(&word[..chunk.len()]);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn costs(distribution: Distribution, spread: f64) -> Costs {
+        Costs {
+            target: StageCost::Formula(crate::spec::Formula {
+                base_ms: 1.0,
+                ..Default::default()
+            }),
+            drafter: StageCost::Formula(crate::spec::Formula {
+                base_ms: 1.0,
+                ..Default::default()
+            }),
+            step_ms: 0.0,
+            all_reduce_ms: 0.0,
+            spread,
+            distribution,
+        }
+    }
+
+    fn moments(costs: &Costs) -> (f64, f64) {
+        let n = 100_000;
+        let draws: Vec<_> = (0..n)
+            .map(|i| noise(costs, Seed(3).draw(Stream::Forward, i)))
+            .collect();
+        let mean = draws.iter().sum::<f64>() / n as f64;
+        let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n as f64;
+        (mean, variance.sqrt())
+    }
+
+    #[test]
+    fn noise_has_mean_one_and_the_spread_asked_for() {
+        let (mean, spread) = moments(&costs(Distribution::Lognormal, 0.2));
+        assert!(
+            (mean - 1.0).abs() < 0.003 && (spread - 0.2).abs() < 0.003,
+            "{mean} {spread}"
+        );
+        let (mean, spread) = moments(&costs(Distribution::Exponential, 0.0));
+        assert!(
+            (mean - 1.0).abs() < 0.01 && (spread - 1.0).abs() < 0.02,
+            "{mean} {spread}"
+        );
+        assert_eq!(
+            moments(&costs(Distribution::Deterministic, 0.0)),
+            (1.0, 0.0)
+        );
+    }
+}

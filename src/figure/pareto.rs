@@ -1,0 +1,227 @@
+//! Throughput against memory: every point of a search, the front of those that no other point beats, the choice.
+
+use std::collections::HashSet;
+
+use super::axis::{Axis, Frame, LIMIT_SPACE, draw_limit};
+use super::curve::steps;
+use super::legend::{Key, draw_bare_marker, draw_legend, draw_marker};
+use super::sheet::{Point, Sheet, Text};
+use super::style::{
+    INK, LINE_WIDTH, MARKER_RADIUS, TEXT_SIZE, THIN_WIDTH, WHITE, faint, series_color,
+};
+use super::{Figure, Heading};
+
+/// One point of a search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ParetoPoint {
+    pub(crate) hs_gib: f64,
+    pub(crate) throughput_tok_s: f64,
+}
+
+/// All points of one policy.
+#[derive(Clone, Debug)]
+pub(crate) struct ParetoSeries {
+    pub(crate) policy: String,
+    pub(crate) points: Vec<ParetoPoint>,
+}
+
+/// The point that was chosen, and what to write at it.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    pub(crate) point: ParetoPoint,
+    pub(crate) label: String,
+}
+
+/// The figure: throughput [tok/s] against peak HS memory [GiB], with the Pareto front of all points.
+#[derive(Clone, Debug)]
+pub(crate) struct Pareto {
+    pub(crate) heading: Heading,
+    pub(crate) policies: Vec<ParetoSeries>,
+    pub(crate) chosen: Option<Chosen>,
+    pub(crate) bound_tok_s: Option<f64>,
+}
+
+impl Figure for Pareto {
+    fn heading(&self) -> &Heading {
+        &self.heading
+    }
+
+    fn is_empty(&self) -> bool {
+        !self
+            .points()
+            .any(|p| p.hs_gib.is_finite() && p.throughput_tok_s.is_finite())
+    }
+
+    fn draw(&self, sheet: &mut Sheet, top: f64) {
+        let top = draw_legend(sheet, top, &self.legend());
+        let chosen = self.chosen.iter().map(|chosen| chosen.point);
+        let all: Vec<ParetoPoint> = self.points().copied().chain(chosen).collect();
+        let frame = Frame::new(
+            sheet,
+            top,
+            if self.bound_tok_s.is_some() {
+                LIMIT_SPACE
+            } else {
+                0.0
+            },
+            Axis::spread("Peak HS memory [GiB]", all.iter().map(|p| p.hs_gib)),
+            Axis::linear(
+                "Throughput [tok/s]",
+                all.iter()
+                    .map(|p| p.throughput_tok_s)
+                    .chain(self.bound_tok_s),
+            ),
+        );
+        frame.draw(sheet);
+        if let Some(bound) = self.bound_tok_s {
+            draw_limit(sheet, &frame, "bound", bound);
+        }
+        let front = pareto_front(&all);
+        self.draw_points(sheet, &frame, &front);
+        if let Some(chosen) = &self.chosen {
+            let marks: Vec<Point> = all
+                .iter()
+                .map(|p| frame.at(p.hs_gib, p.throughput_tok_s))
+                .collect();
+            draw_chosen(sheet, &frame, chosen, &marks);
+        }
+    }
+}
+
+impl Pareto {
+    fn points(&self) -> impl Iterator<Item = &ParetoPoint> {
+        self.policies.iter().flat_map(|series| &series.points)
+    }
+
+    fn legend(&self) -> Vec<(Key, String)> {
+        let names = self.policies.iter().map(|series| series.policy.clone());
+        let mut entries: Vec<(Key, String)> = (0..).map(Key::Marker).zip(names).collect();
+        entries.push((Key::Line(INK, LINE_WIDTH), "Pareto front".to_owned()));
+        entries
+    }
+
+    /// Draws the points beside the front faintly, then the front, then the points on it.
+    fn draw_points(&self, sheet: &mut Sheet, frame: &Frame, front: &[ParetoPoint]) {
+        let line: Vec<Point> = front
+            .iter()
+            .map(|p| frame.at(p.hs_gib, p.throughput_tok_s))
+            .collect();
+        let mut taken = HashSet::new();
+        for (index, series) in self.policies.iter().enumerate() {
+            for point in series.points.iter().filter(|point| !front.contains(point)) {
+                let at = frame.at(point.hs_gib, point.throughput_tok_s);
+                // Thousands of points share few places: one mark per policy and 4 × 4 pixels is enough.
+                if taken.insert((index, (at.0 / 4.0) as i64, (at.1 / 4.0) as i64)) {
+                    draw_bare_marker(sheet, index, at, 5.0, faint(series_color(index), 0.45));
+                }
+            }
+        }
+        sheet.path(&steps(&line), INK, LINE_WIDTH);
+        for (index, series) in self.policies.iter().enumerate() {
+            for point in series.points.iter().filter(|point| front.contains(point)) {
+                let at = frame.at(point.hs_gib, point.throughput_tok_s);
+                draw_marker(sheet, index, at, MARKER_RADIUS, series_color(index));
+            }
+        }
+    }
+}
+
+/// The points that no other point beats in both memory and throughput, by rising memory.
+fn pareto_front(points: &[ParetoPoint]) -> Vec<ParetoPoint> {
+    let mut sorted: Vec<ParetoPoint> = points
+        .iter()
+        .copied()
+        .filter(|p| p.hs_gib.is_finite() && p.throughput_tok_s.is_finite())
+        .collect();
+    let slower_last =
+        |a: &ParetoPoint, b: &ParetoPoint| b.throughput_tok_s.total_cmp(&a.throughput_tok_s);
+    sorted.sort_by(|a, b| {
+        a.hs_gib
+            .total_cmp(&b.hs_gib)
+            .then_with(|| slower_last(a, b))
+    });
+    let mut front: Vec<ParetoPoint> = Vec::new();
+    for point in sorted {
+        if front
+            .last()
+            .is_none_or(|best| point.throughput_tok_s > best.throughput_tok_s)
+        {
+            front.push(point);
+        }
+    }
+    front
+}
+
+/// Rings the chosen point and writes its label where it covers the fewest marks.
+fn draw_chosen(sheet: &mut Sheet, frame: &Frame, chosen: &Chosen, marks: &[Point]) {
+    let at = frame.at(chosen.point.hs_gib, chosen.point.throughput_tok_s);
+    let ring: Vec<Point> = (0..=48)
+        .map(|i| f64::from(i) * std::f64::consts::TAU / 48.0)
+        .map(|angle| (at.0 + 15.0 * angle.cos(), at.1 + 15.0 * angle.sin()))
+        .collect();
+    sheet.path(&ring, INK, 3.0);
+    let room = frame.right - frame.left - 60.0;
+    let text = super::sheet::cut(&chosen.label, TEXT_SIZE, true, room);
+    let text = Text::new(at, text).size(TEXT_SIZE).bold().middle();
+    let (half_width, half_height) = (text.width() / 2.0 + 10.0, TEXT_SIZE * 0.75);
+    let covered = |center: &Point| {
+        let inside = |mark: &&Point| {
+            (mark.0 - center.0).abs() < half_width + 8.0
+                && (mark.1 - center.1).abs() < half_height + 8.0
+        };
+        marks.iter().filter(inside).count()
+    };
+    let fits = |center: &Point| {
+        center.0 - half_width > frame.left
+            && center.0 + half_width < frame.right
+            && center.1 - half_height > frame.top
+            && center.1 + half_height < frame.bottom
+    };
+    let places = [70.0, 120.0, 180.0, 260.0].into_iter().flat_map(|down| {
+        [0.0, 0.5, 1.05, -0.5, -1.05]
+            .into_iter()
+            .flat_map(move |side| {
+                [1.0, -1.0].map(|way| (at.0 + side * half_width, at.1 + way * down))
+            })
+    });
+    let Some(center) = places.filter(fits).min_by_key(covered) else {
+        return;
+    };
+    let down = (center.1 - at.1).signum();
+    let foot = (center.0, center.1 - down * half_height);
+    let away = (foot.0 - at.0).hypot(foot.1 - at.1).max(1.0);
+    let edge = (
+        at.0 + (foot.0 - at.0) * 15.0 / away,
+        at.1 + (foot.1 - at.1) * 15.0 / away,
+    );
+    sheet.path(&[edge, foot], INK, THIN_WIDTH);
+    sheet.rect(
+        (center.0 - half_width, center.1 - half_height),
+        (center.0 + half_width, center.1 + half_height),
+        WHITE,
+    );
+    sheet.text(Text { at: center, ..text }.centred_on_line());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_front_keeps_unbeaten_points_only() {
+        let point = |(hs_gib, throughput_tok_s)| ParetoPoint {
+            hs_gib,
+            throughput_tok_s,
+        };
+        let points = [
+            (9.0, 5.0),
+            (3.0, 4.0),
+            (3.0, 2.0),
+            (6.0, 4.0),
+            (f64::NAN, 9.0),
+            (12.0, 4.5),
+        ]
+        .map(point);
+        assert_eq!(pareto_front(&points), [(3.0, 4.0), (9.0, 5.0)].map(point));
+    }
+}
