@@ -86,7 +86,9 @@ impl DataSection {
             .parse::<OnBadLine>()
             .map_err(|e| format!("exec.data.on_bad_line: {e}"))?;
         rules.min_loss_tokens = self.min_loss_tokens;
-        rules.plain = PlainText::Chunks { tokens_max: self.max_len };
+        rules.plain = PlainText::Chunks {
+            tokens_max: self.max_len,
+        };
         Ok(rules)
     }
 }
@@ -217,7 +219,12 @@ impl OptimizerSection {
     pub fn problems(&self) -> Vec<String> {
         let ranges = [
             ("learning_rate", self.learning_rate, 0.0, 10.0),
-            ("learning_rate_min", self.learning_rate_min, 0.0, self.learning_rate),
+            (
+                "learning_rate_min",
+                self.learning_rate_min,
+                0.0,
+                self.learning_rate,
+            ),
             ("warm_up_share", self.warm_up_share, 0.0, 1.0),
             ("clip_norm", self.clip_norm, f64::MIN_POSITIVE, f64::MAX),
             ("beta1", self.beta1, 0.0, 0.999_999_9),
