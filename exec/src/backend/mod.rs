@@ -57,9 +57,6 @@ pub trait DrafterWorker<Hidden> {
     ///
     /// One member leads: the others are idle until this returns, and start nothing for the next step before.
     fn apply(&mut self, job: ApplyJob, members: &[DrafterId]) -> Result<(), WorkError>;
-
-    /// Drops this drafter's contribution to the step under way.
-    fn forget(&mut self);
 }
 
 /// A forward, or a forward and backward.

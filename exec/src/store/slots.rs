@@ -3,7 +3,7 @@
 use shared::core::{Action, Event, Outcome};
 use shared::id::{BucketId, Bytes, MicrobatchId};
 use shared::plan::Plan;
-use shared::policy::{Admission, Policy, Release};
+use shared::policy::{Admission, Placement, Policy, Release, Transport};
 use std::collections::BTreeSet;
 
 /// What is occupied of a cap.
@@ -74,9 +74,15 @@ impl Slots {
 
     /// The first cap that is exceeded, in words.
     ///
-    /// Caps per drafter are checked for all drafters together: records do not say whose slot one is.
+    /// Caps per drafter are checked for all drafters together: records do not say whose slot one is. Nor do they say when a drafter
+    /// takes what needs no fetch, so caps on slots released by taking are not checked there.
     pub fn breach(&self) -> Option<String> {
         let policy = &self.policy;
+        let is_fetched =
+            policy.transport != Transport::Local && policy.placement != Placement::Drafter;
+        if !is_fetched && policy.release != Release::Trained {
+            return None;
+        }
         let bytes_by_drafter = policy
             .bytes_per_drafter
             .map(|bytes| Bytes(bytes.0.saturating_mul(policy.drafters.into())));

@@ -220,8 +220,6 @@ impl DrafterWorker<Payload> for StandIn {
         wait(job.ordered, self.emulation.times.apply);
         Ok(())
     }
-
-    fn forget(&mut self) {}
 }
 
 #[cfg(test)]
