@@ -256,6 +256,7 @@ impl Frame {
             TEXT_SIZE,
             false,
             self.right - self.left + 60.0,
+            1,
         );
         if let Some(line) = title.into_iter().next() {
             sheet.text(Text::new(at, line).size(TEXT_SIZE).middle());
@@ -269,6 +270,9 @@ pub(crate) const LIMIT_SPACE: f64 = 108.0;
 /// Draws a dashed line across the frame at `value`, with name and value beside its right end.
 pub(crate) fn draw_limit(sheet: &mut Sheet, frame: &Frame, name: &str, value: f64) {
     let y = frame.y_at(value);
+    if !(frame.top - 1.0..=frame.bottom + 1.0).contains(&y) {
+        return;
+    }
     sheet.dashes(&[(frame.left, y), (frame.right, y)], INK, THIN_WIDTH, 12.0);
     let at = (
         frame.right + 18.0,

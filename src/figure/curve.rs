@@ -40,7 +40,7 @@ pub(crate) fn steps(points: &[Point]) -> Vec<Point> {
 
 /// Mean of each value with its neighbours in a window of `window` points around it.
 ///
-/// Near the ends the window shrinks, to stay symmetric; where less than a quarter of it is left, there is no mean, since
+/// Near the ends the window shrinks, to stay symmetric; where less than half of it is left, there is no mean, since
 /// the line would follow the noise of a few points. Values that are not finite are left out; where the window holds no
 /// other, the mean is NaN.
 pub(crate) fn smoothed(points: &[Point], window: usize) -> Vec<Point> {
@@ -62,7 +62,7 @@ pub(crate) fn smoothed(points: &[Point], window: usize) -> Vec<Point> {
             (after.0 - before.0) / f64::from(after.1 - before.1),
         )
     };
-    (half / 4..points.len() - half / 4).map(mean).collect()
+    (half / 2..points.len() - half / 2).map(mean).collect()
 }
 
 #[cfg(test)]
@@ -97,7 +97,9 @@ mod tests {
     #[test]
     fn smoothing_keeps_a_straight_line_and_skips_nan() {
         let line: Vec<Point> = (0..9).map(|i| (f64::from(i), f64::from(2 * i))).collect();
-        assert_eq!(smoothed(&line, 5), line);
+        assert_eq!(smoothed(&line, 5), line[1..8]);
+        assert_eq!(smoothed(&line, 1), line);
+        assert!(smoothed(&[], 5).is_empty());
         let gap = [(0.0, 1.0), (1.0, f64::NAN), (2.0, 3.0)];
         assert_eq!(smoothed(&gap, 3)[1], (1.0, 2.0));
         assert!(smoothed(&[(0.0, f64::NAN)], 3)[0].1.is_nan());

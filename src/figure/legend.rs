@@ -29,9 +29,9 @@ pub(crate) enum Key {
 /// Height of one row of the legend.
 const ROW_HEIGHT: f64 = 36.0;
 const KEY_WIDTH: f64 = 44.0;
-const GAP: f64 = 34.0;
+const GAP: f64 = 26.0;
 /// Longest name shown whole.
-const NAME_WIDTH: f64 = 420.0;
+const NAME_WIDTH: f64 = 660.0;
 
 /// Draws the entries from `top` downwards, as many in a row as fit, and returns where the legend ends.
 pub(crate) fn draw_legend(sheet: &mut Sheet, top: f64, entries: &[(Key, String)]) -> f64 {

@@ -1,9 +1,11 @@
 //! How well each policy mixes lengths: one row a policy, with the distribution of the total variation distance of its
 //! optimizer steps and the number of distinct buckets they hold.
 
+use plotters::style::RGBColor;
+
 use super::axis::{Axis, Frame};
-use super::number::percent_number;
-use super::sheet::{Point, Sheet, Text, cut};
+use super::number::{percent, percent_number, short};
+use super::sheet::{Point, Sheet, Text, cut, wrap};
 use super::style::{
     AXIS, INK, MARGIN, MUTED, SHEET_HEIGHT, SMALL_SIZE, TEXT_SIZE, THIN_WIDTH, TICK_SIZE, faint,
     series_color,
@@ -83,12 +85,9 @@ impl Figure for Mixing {
         };
         let what = "histogram of the steps; line: mean, triangle: worst";
         draw_panel_title(sheet, &distance, "Distance from the data's buckets", what);
-        draw_panel_title(
-            sheet,
-            &distinct,
-            "Distinct buckets in a step",
-            "share of the steps [%]",
-        );
+        let scale = BarScale::over(&self.policies, &distinct);
+        let title = "Distinct buckets in a step";
+        draw_panel_title(sheet, &distinct, title, &scale.explanation());
         distance.draw_x(sheet);
         distinct.draw_x(sheet);
         let pitch = (bottom - top) / self.policies.len() as f64;
@@ -96,7 +95,8 @@ impl Figure for Mixing {
             let base = top + (index + 1) as f64 * pitch;
             draw_name(sheet, series, base, pitch);
             draw_distances(sheet, &distance, series, index, (base, pitch));
-            draw_shares(sheet, &distinct, series, index, (base, pitch));
+            let color = series_color(index);
+            draw_shares(sheet, &distinct, series, color, (base, pitch), &scale);
         }
     }
 }
@@ -119,18 +119,31 @@ fn draw_panel_title(sheet: &mut Sheet, frame: &Frame, title: &str, what: &str) {
 }
 
 fn draw_name(sheet: &mut Sheet, series: &MixingSeries, base: f64, pitch: f64) {
-    let y = base - pitch * 0.42;
-    let name = cut(&series.policy, TEXT_SIZE, true, NAME_WIDTH - 24.0);
-    sheet.text(Text::new((MARGIN, y), name).size(TEXT_SIZE).bold());
+    let width = NAME_WIDTH - 24.0;
+    let name = wrap(&series.policy, TEXT_SIZE, true, width, 2);
+    let mut y = base - pitch * 0.42 - (name.len() as f64 - 1.0) * TEXT_SIZE * 0.6;
+    for line in name {
+        sheet.text(Text::new((MARGIN, y), line).size(TEXT_SIZE).bold());
+        y += TEXT_SIZE * 1.25;
+    }
     let values: Vec<f64> = finite(&series.tv).collect();
     if values.is_empty() {
         return;
     }
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let worst = values.iter().copied().fold(0.0, f64::max);
-    let text = format!("mean {mean:.2}, worst {worst:.2}");
-    let text = cut(&text, TICK_SIZE, false, NAME_WIDTH - 24.0);
-    sheet.text(Text::new((MARGIN, y + TEXT_SIZE * 1.3), text).color(MUTED));
+    let text = format!("mean {}, worst {}", distance(mean), distance(worst));
+    let text = cut(&text, TICK_SIZE, false, width);
+    sheet.text(Text::new((MARGIN, y), text).color(MUTED));
+}
+
+/// A distance with two decimals, as long as it is one: a share of at most 1.
+fn distance(value: f64) -> String {
+    if (0.0..=1.0).contains(&value) {
+        format!("{value:.2}")
+    } else {
+        short(value)
+    }
 }
 
 /// A histogram on its own base line, as high as its row, with a line at the mean and a mark at the worst step.
@@ -182,28 +195,65 @@ fn draw_distances(
     );
 }
 
+/// How the bars of all policies are drawn.
+struct BarScale {
+    /// The share whose bar is the highest.
+    most: f64,
+    /// Whether each bar carries its share.
+    labelled: bool,
+}
+
+impl BarScale {
+    /// One scale for all policies; if bars are too narrow for one of the labels, none carries one.
+    fn over(policies: &[MixingSeries], frame: &Frame) -> Self {
+        let shares = || {
+            policies
+                .iter()
+                .flat_map(|policy| finite(&policy.share_by_distinct))
+        };
+        let slot = frame.x_at(2.0) - frame.x_at(1.0) - 4.0;
+        let fits = |share: f64| share_label(share, (0.0, 0.0)).width() < slot;
+        Self {
+            most: shares().fold(0.0, f64::max),
+            labelled: shares().all(fits),
+        }
+    }
+
+    fn explanation(&self) -> String {
+        if self.labelled {
+            return "share of the steps [%]".to_owned();
+        }
+        format!("share of the steps; highest bar: {}", percent(self.most))
+    }
+}
+
 fn draw_shares(
     sheet: &mut Sheet,
     frame: &Frame,
     series: &MixingSeries,
-    index: usize,
-    row: (f64, f64),
+    color: RGBColor,
+    (base, pitch): (f64, f64),
+    scale: &BarScale,
 ) {
-    let (base, pitch) = row;
     sheet.path(&[(frame.left, base), (frame.right, base)], AXIS, 1.5);
     for (k, share) in series.share_by_distinct.iter().enumerate() {
         if !share.is_finite() || *share <= 0.0 {
             continue;
         }
         let (left, right) = (frame.x_at(k as f64 + 0.64), frame.x_at(k as f64 + 1.36));
-        let top = base - (share.min(1.0) * pitch * 0.62).max(2.0);
-        sheet.rect((left, top), (right, base), series_color(index));
-        let label =
-            Text::new(((left + right) / 2.0, top - 6.0), percent_number(*share)).size(SMALL_SIZE);
-        if label.width() < frame.x_at(2.0) - frame.x_at(1.0) - 4.0 {
-            sheet.text(label.middle().color(INK));
+        let top = base - (share / scale.most * pitch * 0.62).max(2.0);
+        sheet.rect((left, top), (right, base), color);
+        if scale.labelled {
+            sheet.text(share_label(*share, ((left + right) / 2.0, top - 6.0)));
         }
     }
+}
+
+fn share_label(share: f64, at: Point) -> Text {
+    Text::new(at, percent_number(share))
+        .size(SMALL_SIZE)
+        .middle()
+        .color(INK)
 }
 
 fn finite(values: &[f64]) -> impl Iterator<Item = f64> {

@@ -133,18 +133,12 @@ fn sheet_of(figure: &impl Figure) -> Sheet {
 fn draw_heading(sheet: &mut Sheet, heading: &Heading) -> f64 {
     let width = sheet.width - 2.0 * MARGIN;
     let mut y = MARGIN * 0.6;
-    for line in wrap(&heading.title, TITLE_SIZE, true, width)
-        .into_iter()
-        .take(2)
-    {
+    for line in wrap(&heading.title, TITLE_SIZE, true, width, 2) {
         y += TITLE_SIZE * 1.25;
         sheet.text(Text::new((MARGIN, y), line).size(TITLE_SIZE).bold());
     }
     y += 4.0;
-    for line in wrap(&heading.subtitle(), SUBTITLE_SIZE, false, width)
-        .into_iter()
-        .take(2)
-    {
+    for line in wrap(&heading.subtitle(), SUBTITLE_SIZE, false, width, 2) {
         y += SUBTITLE_SIZE * 1.4;
         sheet.text(
             Text::new((MARGIN, y), line)

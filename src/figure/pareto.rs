@@ -56,6 +56,16 @@ impl Figure for Pareto {
         let top = draw_legend(sheet, top, &self.legend());
         let chosen = self.chosen.iter().map(|chosen| chosen.point);
         let all: Vec<ParetoPoint> = self.points().copied().chain(chosen).collect();
+        let speeds = || {
+            all.iter()
+                .map(|p| p.throughput_tok_s)
+                .chain(self.bound_tok_s)
+        };
+        // Front and bound leave no place for the label of the chosen point but above them.
+        let label_room = 1.06
+            * speeds()
+                .filter(|speed| speed.is_finite())
+                .fold(0.0, f64::max);
         let frame = Frame::new(
             sheet,
             top,
@@ -65,12 +75,7 @@ impl Figure for Pareto {
                 0.0
             },
             Axis::spread("Peak HS memory [GiB]", all.iter().map(|p| p.hs_gib)),
-            Axis::linear(
-                "Throughput [tok/s]",
-                all.iter()
-                    .map(|p| p.throughput_tok_s)
-                    .chain(self.bound_tok_s),
-            ),
+            Axis::linear("Throughput [tok/s]", speeds().chain([label_room])),
         );
         frame.draw(sheet);
         if let Some(bound) = self.bound_tok_s {
@@ -177,14 +182,20 @@ fn draw_chosen(sheet: &mut Sheet, frame: &Frame, chosen: &Chosen, marks: &[Point
             && center.1 - half_height > frame.top
             && center.1 + half_height < frame.bottom
     };
-    let places = [70.0, 120.0, 180.0, 260.0].into_iter().flat_map(|down| {
-        [0.0, 0.5, 1.05, -0.5, -1.05]
-            .into_iter()
-            .flat_map(move |side| {
-                [1.0, -1.0].map(|way| (at.0 + side * half_width, at.1 + way * down))
-            })
-    });
-    let Some(center) = places.filter(fits).min_by_key(covered) else {
+    let places = [46.0, 70.0, 110.0, 160.0, 220.0]
+        .into_iter()
+        .flat_map(|down| {
+            [0.0, 0.5, 1.0, -0.5, -1.0]
+                .into_iter()
+                .flat_map(move |side| {
+                    [-1.0, 1.0].map(|way| (at.0 + side * half_width, at.1 + way * down))
+                })
+        });
+    // A covered mark weighs as much as a line that is 15 pixels longer.
+    let cost =
+        |center: &Point| 15.0 * covered(center) as f64 + (center.0 - at.0).hypot(center.1 - at.1);
+    let by_cost = |a: &Point, b: &Point| cost(a).total_cmp(&cost(b));
+    let Some(center) = places.filter(fits).min_by(by_cost) else {
         return;
     };
     let down = (center.1 - at.1).signum();

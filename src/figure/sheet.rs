@@ -206,14 +206,19 @@ impl Sheet {
     }
 }
 
-/// Splits `text` at spaces into lines no wider than `width`; a word that is too wide is cut and ends in `…`.
-pub(crate) fn wrap(text: &str, size: f64, bold: bool, width: f64) -> Vec<String> {
+/// Splits `text` at spaces into at most `lines_max` lines no wider than `width`; what is too long ends in `…`.
+pub(crate) fn wrap(text: &str, size: f64, bold: bool, width: f64, lines_max: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         if let Some(line) = lines.last_mut() {
             let longer = format!("{line} {word}");
-            if width_of(&longer, size, bold) <= width {
-                *line = longer;
+            let is_full = width_of(&longer, size, bold) > width;
+            if !is_full || lines.len() == lines_max {
+                let last = lines.len() - 1;
+                lines[last] = cut(&longer, size, bold, width);
+                if is_full {
+                    break;
+                }
                 continue;
             }
         }
@@ -264,17 +269,16 @@ mod tests {
     }
 
     #[test]
-    fn wrapping_keeps_to_the_width() {
-        let lines = wrap("one two three extraordinarily", 20.0, false, 90.0);
-        assert!(lines.len() > 2, "{lines:?}");
-        assert!(
-            lines.iter().all(|line| width_of(line, 20.0, false) <= 90.0),
-            "{lines:?}"
-        );
-        assert!(
-            lines.last().is_some_and(|line| line.ends_with('…')),
-            "{lines:?}"
-        );
+    fn wrapping_keeps_to_width_and_lines() {
+        let lines = wrap("one two three extraordinarily", 20.0, false, 90.0, 9);
+        assert_eq!(lines[..2], ["one two", "three"]);
+        assert!(lines[2].ends_with('…'), "{lines:?}");
+        let lines = wrap("one two three four", 20.0, false, 90.0, 2);
+        assert!(lines.len() == 2 && lines[1].ends_with('…'), "{lines:?}");
+        for line in lines {
+            assert!(width_of(&line, 20.0, false) <= 90.0, "{line}");
+        }
+        assert_eq!(wrap("two words", 20.0, false, 500.0, 1), ["two words"]);
         assert_eq!(cut("abc", 20.0, false, 0.0), "");
     }
 }
