@@ -26,9 +26,21 @@ pub(crate) enum Key {
     Hatched(RGBColor),
 }
 
+impl Key {
+    /// Space from the left end of the entry to its name.
+    fn indent(self) -> f64 {
+        match self {
+            Self::Title => 0.0,
+            Self::Box(_) | Self::Hatched(_) => BOX_WIDTH + 10.0,
+            _ => KEY_WIDTH + 10.0,
+        }
+    }
+}
+
 /// Height of one row of the legend.
 const ROW_HEIGHT: f64 = 36.0;
 const KEY_WIDTH: f64 = 44.0;
+const BOX_WIDTH: f64 = 32.0;
 const GAP: f64 = 26.0;
 /// Longest name shown whole.
 const NAME_WIDTH: f64 = 660.0;
@@ -40,11 +52,7 @@ pub(crate) fn draw_legend(sheet: &mut Sheet, top: f64, entries: &[(Key, String)]
     for (key, name) in entries {
         let name = cut(name, TEXT_SIZE, false, NAME_WIDTH);
         let text = Text::new((0.0, 0.0), name).size(TEXT_SIZE);
-        let indent = if matches!(key, Key::Title) {
-            0.0
-        } else {
-            KEY_WIDTH + 10.0
-        };
+        let indent = key.indent();
         let width = indent + text.width();
         if x > MARGIN && x + width > right {
             (x, y) = (MARGIN, y + ROW_HEIGHT);
@@ -69,7 +77,7 @@ pub(crate) fn draw_legend(sheet: &mut Sheet, top: f64, entries: &[(Key, String)]
 fn draw_key(sheet: &mut Sheet, key: Key, (x, y): Point) {
     let line = [(x, y), (x + KEY_WIDTH, y)];
     let center = (x + KEY_WIDTH / 2.0, y);
-    let (from, to) = ((x + 10.0, y - 11.0), (x + KEY_WIDTH, y + 11.0));
+    let (from, to) = ((x, y - 11.0), (x + BOX_WIDTH, y + 11.0));
     match key {
         Key::Series(index) => {
             sheet.path(&line, series_color(index), LINE_WIDTH);

@@ -62,7 +62,7 @@ impl Figure for Pareto {
                 .chain(self.bound_tok_s)
         };
         // Front and bound leave no place for the label of the chosen point but above them.
-        let label_room = 1.06
+        let label_room = 1.1
             * speeds()
                 .filter(|speed| speed.is_finite())
                 .fold(0.0, f64::max);

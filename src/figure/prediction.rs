@@ -58,7 +58,7 @@ impl Figure for PredictionMeasurement {
             (Key::Box(PREDICTED), "predicted".to_owned()),
             (Key::Box(MEASURED), "measured".to_owned()),
         ];
-        let top = draw_legend(sheet, top, &entries) + TEXT_SIZE * 1.6;
+        let top = draw_legend(sheet, top, &entries) + TEXT_SIZE * 1.9;
         let panels: Vec<&PairPanel> = self
             .panels
             .iter()
@@ -92,7 +92,7 @@ fn draw_panel(sheet: &mut Sheet, panel: &PairPanel, (left, right): (f64, f64), t
     frame.draw(sheet);
     let title = wrap(&panel.title, TEXT_SIZE, true, right - left, 1);
     if let Some(line) = title.into_iter().next() {
-        let at = (left, top - 8.0);
+        let at = (left, top - 14.0);
         sheet.text(Text::new(at, line).size(TEXT_SIZE).bold());
     }
     for (index, pair) in panel.pairs.iter().enumerate() {

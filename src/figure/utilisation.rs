@@ -54,7 +54,8 @@ const GROUP_HEADER: f64 = 46.0;
 const ROW_MIN: f64 = 32.0;
 const ROW_MAX: f64 = 72.0;
 /// Height taken by heading, legend and axis, generously.
-const AROUND: f64 = 330.0;
+const AROUND: f64 = 290.0;
+const AXIS_HEIGHT: f64 = 76.0;
 const COLUMN_GAP: f64 = 50.0;
 
 impl Figure for Utilisation {
@@ -69,12 +70,12 @@ impl Figure for Utilisation {
     }
 
     fn height(&self) -> f64 {
-        let tallest = self
-            .columns()
-            .iter()
-            .map(|groups| rows_height(groups, ROW_MIN))
-            .fold(0.0, f64::max);
-        SHEET_HEIGHT.max(tallest + AROUND)
+        let needed = |pitch: f64| {
+            let columns = self.columns();
+            let heights = columns.iter().map(|groups| rows_height(groups, pitch));
+            heights.fold(0.0, f64::max) + AROUND
+        };
+        SHEET_HEIGHT.min(needed(ROW_MAX)).max(needed(ROW_MIN))
     }
 
     fn draw(&self, sheet: &mut Sheet, top: f64) {
@@ -89,7 +90,7 @@ impl Figure for Utilisation {
             .collect();
         let top = draw_legend(sheet, top, &entries);
         let columns = self.columns();
-        let room = sheet.height - top - MARGIN - 110.0;
+        let room = sheet.height - top - MARGIN - AXIS_HEIGHT;
         let pitch = columns
             .iter()
             .map(|groups| {
@@ -160,7 +161,11 @@ impl Utilisation {
         };
         for (value, _) in &frame.x.ticks {
             let x = frame.x_at(*value);
-            sheet.path(&[(x, top + self.header()), (x, bottom)], GRID, 1.5);
+            sheet.path(
+                &[(x, top + self.header() + pitch * 0.09), (x, bottom)],
+                GRID,
+                1.5,
+            );
         }
         frame.draw_x(sheet);
         let mut y = top;
