@@ -1,4 +1,4 @@
-//! Curves with many points: thinned to what a sheet can show, smoothed, or drawn as steps.
+//! Curves with many points: thinned to what a sheet can show, smoothed, drawn as steps or dashes.
 
 use super::sheet::Point;
 
@@ -65,6 +65,41 @@ pub(crate) fn smoothed(points: &[Point], window: usize) -> Vec<Point> {
     (half / 2..points.len() - half / 2).map(mean).collect()
 }
 
+/// Cuts a line into dashes of length `dash` with gaps of 0.7 × `dash`.
+pub(crate) fn dashes(points: &[Point], dash: f64) -> Vec<Vec<Point>> {
+    let gap = 0.7 * dash;
+    let mut lines: Vec<Vec<Point>> = Vec::new();
+    let (mut drawing, mut left) = (true, dash);
+    let mut line = points.first().map(|first| vec![*first]).unwrap_or_default();
+    for pair in points.windows(2) {
+        let (mut from, to) = (pair[0], pair[1]);
+        loop {
+            let length = (to.0 - from.0).hypot(to.1 - from.1);
+            if length <= left {
+                left -= length;
+                line.push(to);
+                break;
+            }
+            let share = left / length;
+            from = (
+                from.0 + (to.0 - from.0) * share,
+                from.1 + (to.1 - from.1) * share,
+            );
+            line.push(from);
+            if drawing {
+                lines.push(std::mem::take(&mut line));
+            }
+            line = vec![from];
+            drawing = !drawing;
+            left = if drawing { dash } else { gap };
+        }
+    }
+    if drawing && line.len() > 1 {
+        lines.push(line);
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +138,14 @@ mod tests {
         let gap = [(0.0, 1.0), (1.0, f64::NAN), (2.0, 3.0)];
         assert_eq!(smoothed(&gap, 3)[1], (1.0, 2.0));
         assert!(smoothed(&[(0.0, f64::NAN)], 3)[0].1.is_nan());
+    }
+
+    #[test]
+    fn dashes_cover_ten_seventeenths_of_a_line() {
+        let drawn: f64 = dashes(&[(0.0, 0.0), (50.0, 0.0), (170.0, 0.0)], 10.0)
+            .iter()
+            .map(|line| line[line.len() - 1].0 - line[0].0)
+            .sum();
+        assert!((drawn - 100.0).abs() < 1e-9, "{drawn}");
     }
 }

@@ -5,13 +5,16 @@
 //! a figure without a value to show says "no data".
 
 mod axis;
+mod callout;
 mod curve;
 #[cfg(test)]
 mod examples;
 mod font;
+mod frame;
 mod html;
 mod legend;
 mod loss_curve;
+mod marker;
 mod memory_depth;
 mod mixing;
 mod number;
@@ -41,7 +44,8 @@ pub(crate) use throughput_depth::{DepthPoint, DepthSeries, ThroughputDepth};
 pub(crate) use timeline::{Activity, StepMark, Timeline, TimelineSpan};
 pub(crate) use utilisation::{Utilisation, UtilisationGroup, WorkerShares};
 
-use sheet::{Sheet, Text, wrap};
+use font::wrap;
+use sheet::{Sheet, Text};
 use style::{MARGIN, MUTED, SHEET_HEIGHT, SHEET_WIDTH, SUBTITLE_SIZE, TITLE_SIZE};
 
 /// What stands above a figure.

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::axis::{Axis, Frame, LIMIT_SPACE, draw_limit};
+use super::axis::Axis;
+use super::callout::draw_callout;
 use super::curve::steps;
-use super::legend::{Key, draw_bare_marker, draw_legend, draw_marker};
-use super::sheet::{Point, Sheet, Text};
-use super::style::{
-    INK, LINE_WIDTH, MARKER_RADIUS, TEXT_SIZE, THIN_WIDTH, WHITE, faint, series_color,
-};
+use super::frame::{Frame, LIMIT_SPACE, draw_limit};
+use super::legend::{Key, draw_legend};
+use super::marker::{draw_bare_marker, draw_marker};
+use super::sheet::{Point, Sheet};
+use super::style::{INK, LINE_WIDTH, MARKER_RADIUS, faint, series_color};
 use super::{Figure, Heading};
 
 /// One point of a search.
@@ -88,7 +89,8 @@ impl Figure for Pareto {
                 .iter()
                 .map(|p| frame.at(p.hs_gib, p.throughput_tok_s))
                 .collect();
-            draw_chosen(sheet, &frame, chosen, &marks);
+            let at = frame.at(chosen.point.hs_gib, chosen.point.throughput_tok_s);
+            draw_callout(sheet, &frame, at, &chosen.label, &marks);
         }
     }
 }
@@ -155,63 +157,6 @@ fn pareto_front(points: &[ParetoPoint]) -> Vec<ParetoPoint> {
         }
     }
     front
-}
-
-/// Rings the chosen point and writes its label where it covers the fewest marks.
-fn draw_chosen(sheet: &mut Sheet, frame: &Frame, chosen: &Chosen, marks: &[Point]) {
-    let at = frame.at(chosen.point.hs_gib, chosen.point.throughput_tok_s);
-    let ring: Vec<Point> = (0..=48)
-        .map(|i| f64::from(i) * std::f64::consts::TAU / 48.0)
-        .map(|angle| (at.0 + 15.0 * angle.cos(), at.1 + 15.0 * angle.sin()))
-        .collect();
-    sheet.path(&ring, INK, 3.0);
-    let room = frame.right - frame.left - 60.0;
-    let text = super::sheet::cut(&chosen.label, TEXT_SIZE, true, room);
-    let text = Text::new(at, text).size(TEXT_SIZE).bold().middle();
-    let (half_width, half_height) = (text.width() / 2.0 + 10.0, TEXT_SIZE * 0.75);
-    let covered = |center: &Point| {
-        let inside = |mark: &&Point| {
-            (mark.0 - center.0).abs() < half_width + 8.0
-                && (mark.1 - center.1).abs() < half_height + 8.0
-        };
-        marks.iter().filter(inside).count()
-    };
-    let fits = |center: &Point| {
-        center.0 - half_width > frame.left
-            && center.0 + half_width < frame.right
-            && center.1 - half_height > frame.top
-            && center.1 + half_height < frame.bottom
-    };
-    let places = [46.0, 70.0, 110.0, 160.0, 220.0]
-        .into_iter()
-        .flat_map(|down| {
-            [0.0, 0.5, 1.0, -0.5, -1.0]
-                .into_iter()
-                .flat_map(move |side| {
-                    [-1.0, 1.0].map(|way| (at.0 + side * half_width, at.1 + way * down))
-                })
-        });
-    // A covered mark weighs as much as a line that is 15 pixels longer.
-    let cost =
-        |center: &Point| 15.0 * covered(center) as f64 + (center.0 - at.0).hypot(center.1 - at.1);
-    let by_cost = |a: &Point, b: &Point| cost(a).total_cmp(&cost(b));
-    let Some(center) = places.filter(fits).min_by(by_cost) else {
-        return;
-    };
-    let down = (center.1 - at.1).signum();
-    let foot = (center.0, center.1 - down * half_height);
-    let away = (foot.0 - at.0).hypot(foot.1 - at.1).max(1.0);
-    let edge = (
-        at.0 + (foot.0 - at.0) * 15.0 / away,
-        at.1 + (foot.1 - at.1) * 15.0 / away,
-    );
-    sheet.path(&[edge, foot], INK, THIN_WIDTH);
-    sheet.rect(
-        (center.0 - half_width, center.1 - half_height),
-        (center.0 + half_width, center.1 + half_height),
-        WHITE,
-    );
-    sheet.text(Text { at: center, ..text }.centred_on_line());
 }
 
 #[cfg(test)]

@@ -2,10 +2,12 @@
 
 use plotters::style::RGBColor;
 
-use super::axis::{Axis, Frame};
+use super::axis::Axis;
+use super::font::{cut, wrap};
+use super::frame::Frame;
 use super::legend::{Key, draw_legend};
 use super::number::percent_number;
-use super::sheet::{Anchor, Sheet, Text, cut, wrap};
+use super::sheet::{Anchor, Sheet, Text};
 use super::style::{BLUE, INK, MARGIN, SKY, TEXT_SIZE, TICK_SIZE};
 use super::{Figure, Heading};
 

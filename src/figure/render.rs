@@ -12,6 +12,7 @@ use plotters::style::{
     Color, FontDesc, FontFamily, FontStyle, FontTransform, RGBColor, ShapeStyle, TextStyle,
 };
 
+use super::curve::dashes;
 use super::font::{FAMILY, rasterise};
 use super::sheet::{Anchor, Point, Shape, Sheet, Text};
 use super::style::WHITE;
@@ -231,41 +232,6 @@ fn write_pixels<B: DrawingBackend>(paper: &Paper<B>, pen: &Pen, text: &Text) -> 
     drawn
 }
 
-/// Cuts a line into dashes of length `dash` with gaps of 0.7 × `dash`.
-fn dashes(points: &[Point], dash: f64) -> Vec<Vec<Point>> {
-    let gap = 0.7 * dash;
-    let mut lines: Vec<Vec<Point>> = Vec::new();
-    let (mut drawing, mut left) = (true, dash);
-    let mut line = points.first().map(|first| vec![*first]).unwrap_or_default();
-    for pair in points.windows(2) {
-        let (mut from, to) = (pair[0], pair[1]);
-        loop {
-            let length = (to.0 - from.0).hypot(to.1 - from.1);
-            if length <= left {
-                left -= length;
-                line.push(to);
-                break;
-            }
-            let share = left / length;
-            from = (
-                from.0 + (to.0 - from.0) * share,
-                from.1 + (to.1 - from.1) * share,
-            );
-            line.push(from);
-            if drawing {
-                lines.push(std::mem::take(&mut line));
-            }
-            line = vec![from];
-            drawing = !drawing;
-            left = if drawing { dash } else { gap };
-        }
-    }
-    if drawing && line.len() > 1 {
-        lines.push(line);
-    }
-    lines
-}
-
 fn scaled_size(sheet: &Sheet, scale: f64) -> (u32, u32) {
     (
         (sheet.width * scale).round() as u32,
@@ -296,15 +262,6 @@ fn averaged(pixels: &[u8], row_pixels: usize, size: (u32, u32)) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dashes_cover_ten_seventeenths_of_a_line() {
-        let drawn: f64 = dashes(&[(0.0, 0.0), (50.0, 0.0), (170.0, 0.0)], 10.0)
-            .iter()
-            .map(|line| line[line.len() - 1].0 - line[0].0)
-            .sum();
-        assert!((drawn - 100.0).abs() < 1e-9, "{drawn}");
-    }
 
     #[test]
     fn averaging_halves_an_edge() {
