@@ -90,7 +90,9 @@ type Paper<B> = DrawingArea<B, Shift>;
 
 fn draw<B: DrawingBackend>(sheet: &Sheet, backend: B, pen: &Pen) -> Drawn<B> {
     let paper = backend.into_drawing_area();
-    paper.fill(&WHITE)?;
+    if pen.medium == Medium::Svg {
+        paper.fill(&WHITE)?;
+    }
     for shape in &sheet.shapes {
         match shape {
             Shape::Path {
@@ -241,19 +243,24 @@ fn scaled_size(sheet: &Sheet, scale: f64) -> (u32, u32) {
 
 /// The mean of each square of `BITMAP_SCALE`² pixels, RGB.
 fn averaged(pixels: &[u8], row_pixels: usize, size: (u32, u32)) -> Vec<u8> {
-    let mut out = Vec::with_capacity(size.0 as usize * size.1 as usize * 3);
-    for y in 0..size.1 as usize {
-        for x in 0..size.0 as usize {
-            let mut sum = [0_u32; 3];
-            for row in y * BITMAP_SCALE..(y + 1) * BITMAP_SCALE {
-                let start = (row * row_pixels + x * BITMAP_SCALE) * 3;
-                for pixel in pixels[start..start + BITMAP_SCALE * 3].chunks_exact(3) {
-                    for (total, channel) in sum.iter_mut().zip(pixel) {
-                        *total += u32::from(*channel);
-                    }
-                }
-            }
-            out.extend(sum.map(|total| (total / (BITMAP_SCALE * BITMAP_SCALE) as u32) as u8));
+    const SIDE: usize = BITMAP_SCALE * 3;
+    const BLANK: [u8; SIDE] = [255; SIDE];
+    let mut out = vec![255; size.0 as usize * size.1 as usize * 3];
+    for (index, mean) in out.chunks_exact_mut(3).enumerate() {
+        let (x, y) = (index % size.0 as usize, index / size.0 as usize);
+        let start = (y * BITMAP_SCALE * row_pixels + x * BITMAP_SCALE) * 3;
+        let row = |row: usize| &pixels[start + row * row_pixels * 3..][..SIDE];
+        let rows: [&[u8]; BITMAP_SCALE] = std::array::from_fn(row);
+        // Most of a sheet is blank paper, which needs no arithmetic.
+        if rows == [&BLANK; BITMAP_SCALE] {
+            continue;
+        }
+        for (channel, value) in mean.iter_mut().enumerate() {
+            let samples = rows
+                .iter()
+                .flat_map(|row| row.iter().skip(channel).step_by(3));
+            let sum: u32 = samples.map(|sample| u32::from(*sample)).sum();
+            *value = (sum / (BITMAP_SCALE * BITMAP_SCALE) as u32) as u8;
         }
     }
     out
