@@ -27,7 +27,10 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl fmt::Display) -> Self {
-        Self { code, message: message.to_string() }
+        Self {
+            code,
+            message: message.to_string(),
+        }
     }
 
     /// Usage or configuration.

@@ -6,9 +6,7 @@ use serde::{Deserialize, Serialize};
 use shared::draw::Seed;
 use shared::policy::{Overrides, Policy};
 use sim::Resolved;
-use sim::spec::{
-    Costs, Fault, Hardware, Lengths, Model, Problem, Search, Training, Workload,
-};
+use sim::spec::{Costs, Fault, Hardware, Lengths, Model, Problem, Search, Training, Workload};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -108,8 +106,14 @@ impl PolicyFile {
 /// What was loaded: a scenario to expand, or one policy.
 #[derive(Debug)]
 pub(crate) enum Input {
-    Scenario { loaded: Loaded, points: Points },
-    Policy { loaded: Loaded, file: Box<PolicyFile> },
+    Scenario {
+        loaded: Loaded,
+        points: Points,
+    },
+    Policy {
+        loaded: Loaded,
+        file: Box<PolicyFile>,
+    },
 }
 
 /// Loads and merges files and flags.
@@ -124,7 +128,10 @@ pub(crate) fn open(files: &[PathBuf], sets: &[String], max: u64) -> Result<Input
             refuse_ranges(&loaded)?;
             let file: PolicyFile = loaded.parse()?;
             loaded.check(problems_of_policy(&file))?;
-            Ok(Input::Policy { loaded, file: Box::new(file) })
+            Ok(Input::Policy {
+                loaded,
+                file: Box::new(file),
+            })
         }
     }
 }
@@ -173,7 +180,11 @@ fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Ca
     loaded.check_point(point, problems_of_scenario(&file))?;
     let policy = file.policy.resolve().map_err(Failure::usage)?;
     let lengths = lengths.of(&file.workload, file.seed, file.exec.as_ref(), loaded)?;
-    let swept = point.swept.iter().map(|(key, value)| (key.clone(), plain(value))).collect();
+    let swept = point
+        .swept
+        .iter()
+        .map(|(key, value)| (key.clone(), plain(value)))
+        .collect();
     Ok(Case {
         swept,
         entry: point.entry,
@@ -199,7 +210,9 @@ fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Ca
 }
 
 fn plain(value: &toml::Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn problems_of_scenario(file: &ScenarioFile) -> Vec<Problem> {
@@ -211,8 +224,11 @@ fn problems_of_scenario(file: &ScenarioFile) -> Vec<Problem> {
         file.costs.validate("costs"),
         file.search.validate("search"),
     ];
-    let faults =
-        file.fault.iter().enumerate().flat_map(|(i, f)| f.validate(&format!("fault[{i}]")));
+    let faults = file
+        .fault
+        .iter()
+        .enumerate()
+        .flat_map(|(i, f)| f.validate(&format!("fault[{i}]")));
     sections.into_iter().flatten().chain(faults).collect()
 }
 
@@ -224,8 +240,11 @@ fn problems_of_policy(file: &PolicyFile) -> Vec<Problem> {
         file.hardware.validate("hardware"),
         file.costs.validate("costs"),
     ];
-    let faults =
-        file.fault.iter().enumerate().flat_map(|(i, f)| f.validate(&format!("fault[{i}]")));
+    let faults = file
+        .fault
+        .iter()
+        .enumerate()
+        .flat_map(|(i, f)| f.validate(&format!("fault[{i}]")));
     sections.into_iter().flatten().chain(faults).collect()
 }
 
@@ -255,7 +274,11 @@ impl LengthsCache {
             Lengths::Data => data_lengths(exec, loaded)?,
             _ => sim::draw_lengths(workload, Seed(seed)).unwrap_or_default(),
         };
-        let limit = if workload.samples > 0 { workload.samples as usize } else { usize::MAX };
+        let limit = if workload.samples > 0 {
+            workload.samples as usize
+        } else {
+            usize::MAX
+        };
         let lengths = Arc::new(lengths.into_iter().take(limit).collect::<Vec<_>>());
         self.0.insert(key, Arc::clone(&lengths));
         Ok(lengths)
@@ -264,7 +287,9 @@ impl LengthsCache {
 
 /// A path in a file is relative to that file.
 pub(crate) fn beside(loaded: &Loaded, key: &str, path: &Path) -> PathBuf {
-    let folder = loaded.file_of(key).and_then(|file| file.parent().map(Path::to_path_buf));
+    let folder = loaded
+        .file_of(key)
+        .and_then(|file| file.parent().map(Path::to_path_buf));
     match folder {
         Some(folder) if path.is_relative() => folder.join(path),
         _ => path.to_path_buf(),
@@ -274,8 +299,11 @@ pub(crate) fn beside(loaded: &Loaded, key: &str, path: &Path) -> PathBuf {
 /// One length a line; an optional first line names the column.
 fn read_lengths(file: &Path) -> Result<Vec<u32>, Failure> {
     let shown = file.display();
-    let text = std::fs::read(file)
-        .map_err(|e| Failure::data(format!("{shown}: cannot be read: {e}; check workload.lengths")))?;
+    let text = std::fs::read(file).map_err(|e| {
+        Failure::data(format!(
+            "{shown}: cannot be read: {e}; check workload.lengths"
+        ))
+    })?;
     let text = String::from_utf8(text)
         .map_err(|_| Failure::data(format!("{shown}: is not UTF-8; write one length a line")))?;
     let mut lengths = Vec::new();
@@ -294,7 +322,9 @@ fn read_lengths(file: &Path) -> Result<Vec<u32>, Failure> {
         lengths.push(length);
     }
     if lengths.is_empty() {
-        return Err(Failure::data(format!("{shown}: holds no lengths; write one a line")));
+        return Err(Failure::data(format!(
+            "{shown}: holds no lengths; write one a line"
+        )));
     }
     Ok(lengths)
 }
@@ -305,9 +335,13 @@ fn data_lengths(
     loaded: &Loaded,
 ) -> Result<Vec<u32>, Failure> {
     let section = section.ok_or_else(|| {
-        Failure::usage("workload.lengths: \"data\" takes the lengths of [exec.data], which is missing; add it")
+        Failure::usage(
+            "workload.lengths: \"data\" takes the lengths of [exec.data], which is missing; add it",
+        )
     })?;
-    let folder = loaded.file_of("exec.data").and_then(|f| f.parent().map(Path::to_path_buf));
+    let folder = loaded
+        .file_of("exec.data")
+        .and_then(|f| f.parent().map(Path::to_path_buf));
     let data = crate::verbs::data::load(&section.data, folder.as_deref())?;
     Ok(data.lengths())
 }

@@ -1,5 +1,9 @@
 //! What appears on the terminal: answers on standard output, progress and complaints on standard error.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the one place that prints")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is the one place that prints"
+)]
 
 use crate::failure::Failure;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -27,7 +31,11 @@ pub(crate) fn complain(failure: &Failure) {
             })
             .collect();
         let indented = line.starts_with(' ');
-        note(if indented { line } else { format!("dflash: {line}") });
+        note(if indented {
+            line
+        } else {
+            format!("dflash: {line}")
+        });
     }
 }
 

@@ -1,4 +1,4 @@
-//! Curves with many points: thinned to what a sheet can show, smoothed, or drawn as steps.
+//! Curves with many points: thinned to what a sheet can show, smoothed, drawn as steps or dashes.
 
 use super::sheet::Point;
 
@@ -40,7 +40,7 @@ pub(crate) fn steps(points: &[Point]) -> Vec<Point> {
 
 /// Mean of each value with its neighbours in a window of `window` points around it.
 ///
-/// Near the ends the window shrinks, to stay symmetric; where less than a quarter of it is left, there is no mean, since
+/// Near the ends the window shrinks, to stay symmetric; where less than half of it is left, there is no mean, since
 /// the line would follow the noise of a few points. Values that are not finite are left out; where the window holds no
 /// other, the mean is NaN.
 pub(crate) fn smoothed(points: &[Point], window: usize) -> Vec<Point> {
@@ -62,7 +62,42 @@ pub(crate) fn smoothed(points: &[Point], window: usize) -> Vec<Point> {
             (after.0 - before.0) / f64::from(after.1 - before.1),
         )
     };
-    (half / 4..points.len() - half / 4).map(mean).collect()
+    (half / 2..points.len() - half / 2).map(mean).collect()
+}
+
+/// Cuts a line into dashes of length `dash` with gaps of 0.7 × `dash`.
+pub(crate) fn dashes(points: &[Point], dash: f64) -> Vec<Vec<Point>> {
+    let gap = 0.7 * dash;
+    let mut lines: Vec<Vec<Point>> = Vec::new();
+    let (mut drawing, mut left) = (true, dash);
+    let mut line = points.first().map(|first| vec![*first]).unwrap_or_default();
+    for pair in points.windows(2) {
+        let (mut from, to) = (pair[0], pair[1]);
+        loop {
+            let length = (to.0 - from.0).hypot(to.1 - from.1);
+            if length <= left {
+                left -= length;
+                line.push(to);
+                break;
+            }
+            let share = left / length;
+            from = (
+                from.0 + (to.0 - from.0) * share,
+                from.1 + (to.1 - from.1) * share,
+            );
+            line.push(from);
+            if drawing {
+                lines.push(std::mem::take(&mut line));
+            }
+            line = vec![from];
+            drawing = !drawing;
+            left = if drawing { dash } else { gap };
+        }
+    }
+    if drawing && line.len() > 1 {
+        lines.push(line);
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -97,9 +132,20 @@ mod tests {
     #[test]
     fn smoothing_keeps_a_straight_line_and_skips_nan() {
         let line: Vec<Point> = (0..9).map(|i| (f64::from(i), f64::from(2 * i))).collect();
-        assert_eq!(smoothed(&line, 5), line);
+        assert_eq!(smoothed(&line, 5), line[1..8]);
+        assert_eq!(smoothed(&line, 1), line);
+        assert!(smoothed(&[], 5).is_empty());
         let gap = [(0.0, 1.0), (1.0, f64::NAN), (2.0, 3.0)];
         assert_eq!(smoothed(&gap, 3)[1], (1.0, 2.0));
         assert!(smoothed(&[(0.0, f64::NAN)], 3)[0].1.is_nan());
+    }
+
+    #[test]
+    fn dashes_cover_ten_seventeenths_of_a_line() {
+        let drawn: f64 = dashes(&[(0.0, 0.0), (50.0, 0.0), (170.0, 0.0)], 10.0)
+            .iter()
+            .map(|line| line[line.len() - 1].0 - line[0].0)
+            .sum();
+        assert!((drawn - 100.0).abs() < 1e-9, "{drawn}");
     }
 }

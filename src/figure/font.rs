@@ -1,4 +1,6 @@
 //! The font of the figures, compiled in so that no machine needs one installed: Noto Sans (SIL Open Font License).
+//!
+//! It also measures text, and breaks or cuts it to a width.
 
 use std::sync::OnceLock;
 
@@ -12,6 +14,42 @@ pub(super) fn width_of(text: &str, size: f64, bold: bool) -> f64 {
     let mut end = 0.0;
     for_each_glyph(text, size, bold, |_, _, advanced| end = advanced);
     f64::from(end)
+}
+
+/// Splits `text` at spaces into at most `lines_max` lines no wider than `width`; what is too long ends in `…`.
+pub(crate) fn wrap(text: &str, size: f64, bold: bool, width: f64, lines_max: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        if let Some(line) = lines.last_mut() {
+            let longer = format!("{line} {word}");
+            let is_full = width_of(&longer, size, bold) > width;
+            if !is_full || lines.len() == lines_max {
+                let last = lines.len() - 1;
+                lines[last] = cut(&longer, size, bold, width);
+                if is_full {
+                    break;
+                }
+                continue;
+            }
+        }
+        lines.push(cut(word, size, bold, width));
+    }
+    lines
+}
+
+/// `text`, or as much of its beginning as fits into `width` followed by `…`.
+pub(crate) fn cut(text: &str, size: f64, bold: bool, width: f64) -> String {
+    if width_of(text, size, bold) <= width {
+        return text.to_owned();
+    }
+    let mut kept: Vec<char> = text.chars().collect();
+    while kept.pop().is_some() {
+        let shorter = format!("{}…", kept.iter().collect::<String>().trim_end());
+        if width_of(&shorter, size, bold) <= width {
+            return shorter;
+        }
+    }
+    String::new()
 }
 
 /// Calls `paint` with each pixel that `text` covers, relative to the start of its baseline, and the share covered.
@@ -91,5 +129,19 @@ mod tests {
         for sign in "≤≥·…−±µ→×–’°".chars() {
             assert_ne!(font(false).glyph_id(sign).0, 0, "{sign}");
         }
+    }
+
+    #[test]
+    fn wrapping_keeps_to_width_and_lines() {
+        let lines = wrap("one two three extraordinarily", 20.0, false, 90.0, 9);
+        assert_eq!(lines[..2], ["one two", "three"]);
+        assert!(lines[2].ends_with('…'), "{lines:?}");
+        let lines = wrap("one two three four", 20.0, false, 90.0, 2);
+        assert!(lines.len() == 2 && lines[1].ends_with('…'), "{lines:?}");
+        for line in lines {
+            assert!(width_of(&line, 20.0, false) <= 90.0, "{line}");
+        }
+        assert_eq!(wrap("two words", 20.0, false, 500.0, 1), ["two words"]);
+        assert_eq!(cut("abc", 20.0, false, 0.0), "");
     }
 }

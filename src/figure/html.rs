@@ -67,10 +67,17 @@ fn push_table(page: &mut String, table: &Table) {
         );
     }
     page.push_str("<thead><tr>");
-    for cell in &table.header {
+    for (column, cell) in table.header.iter().enumerate() {
+        let mut cells = table
+            .rows
+            .iter()
+            .filter_map(|row| row.get(column))
+            .peekable();
+        let numeric = cells.peek().is_some() && cells.all(|cell| is_number(cell));
+        let class = if numeric { " class=\"number\"" } else { "" };
         push(
             page,
-            format_args!("<th scope=\"col\">{}</th>", escaped(cell)),
+            format_args!("<th scope=\"col\"{class}>{}</th>", escaped(cell)),
         );
     }
     page.push_str("</tr></thead>\n<tbody>\n");
@@ -135,7 +142,8 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-nu
 caption { text-align: left; font-weight: 600; font-size: 16px; padding: 0 0 6px; }
 th, td { padding: 5px 10px; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { border-bottom: 2px solid var(--muted); vertical-align: bottom; }
-td.number { text-align: right; white-space: nowrap; }
+.number { text-align: right; }
+td.number { white-space: nowrap; }
 tbody tr:nth-child(even) { background: var(--soft); }
 figure { margin: 0 0 28px; background: #ffffff; border: 1px solid var(--line); border-radius: 6px; padding: 8px; }
 figure svg { display: block; width: 100%; height: auto; }
@@ -180,6 +188,16 @@ mod tests {
             "{page}"
         );
         assert!(!page.contains("<script"), "{page}");
+    }
+
+    #[test]
+    fn numbers_and_their_headings_stand_flush_right() {
+        let page = example();
+        assert!(page.contains("<th scope=\"col\">policy</th>"), "{page}");
+        assert!(
+            page.contains("<th scope=\"col\" class=\"number\">tok/s</th>"),
+            "{page}"
+        );
     }
 
     #[test]

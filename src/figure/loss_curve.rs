@@ -1,7 +1,8 @@
 //! Loss against optimizer step, raw and smoothed, with the learning rate on an axis of its own.
 
-use super::axis::{Axis, Frame};
+use super::axis::Axis;
 use super::curve::{smoothed, thinned};
+use super::frame::Frame;
 use super::legend::{Key, draw_legend};
 use super::sheet::{Point, Sheet, Text};
 use super::style::{GREY, LINE_WIDTH, MUTED, TEXT_SIZE, THIN_WIDTH, faint, series_color};

@@ -1,7 +1,9 @@
 //! Memory against depth: the HS of each policy, and what the host holds in all.
 
-use super::axis::{Axis, Frame};
-use super::legend::{Key, draw_legend, draw_marker};
+use super::axis::Axis;
+use super::frame::Frame;
+use super::legend::{Key, draw_legend};
+use super::marker::draw_marker;
 use super::sheet::{Point, Sheet};
 use super::style::{LINE_WIDTH, MARKER_RADIUS, MUTED, THIN_WIDTH, series_color};
 use super::{Figure, Heading};

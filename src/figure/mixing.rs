@@ -1,14 +1,20 @@
 //! How well each policy mixes lengths: one row a policy, with the distribution of the total variation distance of its
 //! optimizer steps and the number of distinct buckets they hold.
 
-use super::axis::{Axis, Frame};
-use super::number::percent_number;
-use super::sheet::{Point, Sheet, Text, cut};
-use super::style::{
-    AXIS, INK, MARGIN, MUTED, SHEET_HEIGHT, SMALL_SIZE, TEXT_SIZE, THIN_WIDTH, TICK_SIZE, faint,
-    series_color,
-};
+mod distance;
+mod distinct;
+
+use plotters::style::RGBColor;
+
+use super::axis::Axis;
+use super::font::{cut, wrap};
+use super::frame::Frame;
+use super::number::short;
+use super::sheet::{Sheet, Text};
+use super::style::{MARGIN, MUTED, SHEET_HEIGHT, TEXT_SIZE, TICK_SIZE, series_color};
 use super::{Figure, Heading};
+use distance::draw_distances;
+use distinct::{BarScale, draw_shares};
 
 /// The optimizer steps of one policy.
 #[derive(Clone, Debug)]
@@ -29,7 +35,6 @@ pub(crate) struct Mixing {
 
 const NAME_WIDTH: f64 = 290.0;
 const ROW_MIN: f64 = 110.0;
-const BINS: usize = 48;
 const PANEL_GAP: f64 = 60.0;
 
 impl Figure for Mixing {
@@ -60,7 +65,7 @@ impl Figure for Mixing {
             .flat_map(|p| finite(&p.tv))
             .fold(0.0, f64::max);
         let none = || Axis::exact("", 0.0, 1.0);
-        let distance = Frame {
+        let distances = Frame {
             left,
             top,
             right: middle - PANEL_GAP / 2.0,
@@ -79,26 +84,36 @@ impl Figure for Mixing {
             left: middle + PANEL_GAP / 2.0,
             right: sheet.width - MARGIN,
             x: bucket_axis(buckets),
-            ..distance.clone()
+            ..distances.clone()
         };
         let what = "histogram of the steps; line: mean, triangle: worst";
-        draw_panel_title(sheet, &distance, "Distance from the data's buckets", what);
-        draw_panel_title(
-            sheet,
-            &distinct,
-            "Distinct buckets in a step",
-            "share of the steps [%]",
-        );
-        distance.draw_x(sheet);
+        draw_panel_title(sheet, &distances, "Distance from the data's buckets", what);
+        let scale = BarScale::over(&self.policies, &distinct);
+        let title = "Distinct buckets in a step";
+        draw_panel_title(sheet, &distinct, title, &scale.explanation());
+        distances.draw_x(sheet);
         distinct.draw_x(sheet);
         let pitch = (bottom - top) / self.policies.len() as f64;
         for (index, series) in self.policies.iter().enumerate() {
             let base = top + (index + 1) as f64 * pitch;
-            draw_name(sheet, series, base, pitch);
-            draw_distances(sheet, &distance, series, index, (base, pitch));
-            draw_shares(sheet, &distinct, series, index, (base, pitch));
+            let row = Row {
+                base,
+                pitch,
+                color: series_color(index),
+            };
+            let values: Vec<f64> = finite(&series.tv).collect();
+            draw_name(sheet, &row, &series.policy, &values);
+            draw_distances(sheet, &distances, &row, &values);
+            draw_shares(sheet, &distinct, &row, &series.share_by_distinct, &scale);
         }
     }
+}
+
+/// The place of one policy: where its bars stand, how high the row is, and its colour.
+struct Row {
+    base: f64,
+    pitch: f64,
+    color: RGBColor,
 }
 
 /// Numbers of buckets, with room for half a bar at both ends and not too many labels.
@@ -118,91 +133,30 @@ fn draw_panel_title(sheet: &mut Sheet, frame: &Frame, title: &str, what: &str) {
     sheet.text(Text::new((at.0, at.1 + TICK_SIZE * 1.35), what).color(MUTED));
 }
 
-fn draw_name(sheet: &mut Sheet, series: &MixingSeries, base: f64, pitch: f64) {
-    let y = base - pitch * 0.42;
-    let name = cut(&series.policy, TEXT_SIZE, true, NAME_WIDTH - 24.0);
-    sheet.text(Text::new((MARGIN, y), name).size(TEXT_SIZE).bold());
-    let values: Vec<f64> = finite(&series.tv).collect();
+fn draw_name(sheet: &mut Sheet, row: &Row, policy: &str, values: &[f64]) {
+    let width = NAME_WIDTH - 24.0;
+    let name = wrap(policy, TEXT_SIZE, true, width, 2);
+    let mut y = row.base - row.pitch * 0.42 - (name.len() as f64 - 1.0) * TEXT_SIZE * 0.6;
+    for line in name {
+        sheet.text(Text::new((MARGIN, y), line).size(TEXT_SIZE).bold());
+        y += TEXT_SIZE * 1.25;
+    }
     if values.is_empty() {
         return;
     }
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let worst = values.iter().copied().fold(0.0, f64::max);
-    let text = format!("mean {mean:.2}, worst {worst:.2}");
-    let text = cut(&text, TICK_SIZE, false, NAME_WIDTH - 24.0);
-    sheet.text(Text::new((MARGIN, y + TEXT_SIZE * 1.3), text).color(MUTED));
+    let text = format!("mean {}, worst {}", two_decimals(mean), two_decimals(worst));
+    let text = cut(&text, TICK_SIZE, false, width);
+    sheet.text(Text::new((MARGIN, y), text).color(MUTED));
 }
 
-/// A histogram on its own base line, as high as its row, with a line at the mean and a mark at the worst step.
-fn draw_distances(
-    sheet: &mut Sheet,
-    frame: &Frame,
-    series: &MixingSeries,
-    index: usize,
-    row: (f64, f64),
-) {
-    let (base, pitch) = row;
-    sheet.path(&[(frame.left, base), (frame.right, base)], AXIS, 1.5);
-    let values: Vec<f64> = finite(&series.tv).collect();
-    let bin_width = (frame.right - frame.left) / BINS as f64;
-    let mut counts = [0_u32; BINS];
-    for value in &values {
-        let bin = (frame.x.share(*value) * BINS as f64) as usize;
-        counts[bin.min(BINS - 1)] += 1;
-    }
-    let Some(most) = counts.iter().copied().max().filter(|most| *most > 0) else {
-        return;
-    };
-    let height = |count: u32| f64::from(count) / f64::from(most) * pitch * 0.72;
-    let filled = |count: &u32| *count > 0;
-    let first = counts.iter().position(filled).unwrap_or(0);
-    let last = counts.iter().rposition(filled).unwrap_or(0);
-    let x = |bin: usize| frame.left + bin as f64 * bin_width;
-    let mut outline: Vec<Point> = vec![(x(first), base)];
-    for (bin, count) in counts.iter().enumerate().take(last + 1).skip(first) {
-        outline.extend([
-            (x(bin), base - height(*count)),
-            (x(bin + 1), base - height(*count)),
-        ]);
-    }
-    outline.push((x(last + 1), base));
-    sheet.area(&outline, faint(series_color(index), 0.55), 1.0);
-    sheet.path(&outline, series_color(index), THIN_WIDTH);
-    let mean = frame.x_at(values.iter().sum::<f64>() / values.len() as f64);
-    sheet.path(&[(mean, base), (mean, base - pitch * 0.78)], INK, 3.0);
-    let worst = frame.x_at(values.iter().copied().fold(0.0, f64::max));
-    sheet.area(
-        &[
-            (worst - 8.0, base - 20.0),
-            (worst + 8.0, base - 20.0),
-            (worst, base - 4.0),
-        ],
-        INK,
-        1.0,
-    );
-}
-
-fn draw_shares(
-    sheet: &mut Sheet,
-    frame: &Frame,
-    series: &MixingSeries,
-    index: usize,
-    row: (f64, f64),
-) {
-    let (base, pitch) = row;
-    sheet.path(&[(frame.left, base), (frame.right, base)], AXIS, 1.5);
-    for (k, share) in series.share_by_distinct.iter().enumerate() {
-        if !share.is_finite() || *share <= 0.0 {
-            continue;
-        }
-        let (left, right) = (frame.x_at(k as f64 + 0.64), frame.x_at(k as f64 + 1.36));
-        let top = base - (share.min(1.0) * pitch * 0.62).max(2.0);
-        sheet.rect((left, top), (right, base), series_color(index));
-        let label =
-            Text::new(((left + right) / 2.0, top - 6.0), percent_number(*share)).size(SMALL_SIZE);
-        if label.width() < frame.x_at(2.0) - frame.x_at(1.0) - 4.0 {
-            sheet.text(label.middle().color(INK));
-        }
+/// A distance with two decimals, as long as it is one: a share of at most 1.
+fn two_decimals(value: f64) -> String {
+    if (0.0..=1.0).contains(&value) {
+        format!("{value:.2}")
+    } else {
+        short(value)
     }
 }
 

@@ -5,13 +5,16 @@
 //! a figure without a value to show says "no data".
 
 mod axis;
+mod callout;
 mod curve;
 #[cfg(test)]
 mod examples;
 mod font;
+mod frame;
 mod html;
 mod legend;
 mod loss_curve;
+mod marker;
 mod memory_depth;
 mod mixing;
 mod number;
@@ -41,7 +44,8 @@ pub(crate) use throughput_depth::{DepthPoint, DepthSeries, ThroughputDepth};
 pub(crate) use timeline::{Activity, StepMark, Timeline, TimelineSpan};
 pub(crate) use utilisation::{Utilisation, UtilisationGroup, WorkerShares};
 
-use sheet::{Sheet, Text, wrap};
+use font::wrap;
+use sheet::{Sheet, Text};
 use style::{MARGIN, MUTED, SHEET_HEIGHT, SHEET_WIDTH, SUBTITLE_SIZE, TITLE_SIZE};
 
 /// What stands above a figure.
@@ -133,18 +137,12 @@ fn sheet_of(figure: &impl Figure) -> Sheet {
 fn draw_heading(sheet: &mut Sheet, heading: &Heading) -> f64 {
     let width = sheet.width - 2.0 * MARGIN;
     let mut y = MARGIN * 0.6;
-    for line in wrap(&heading.title, TITLE_SIZE, true, width)
-        .into_iter()
-        .take(2)
-    {
+    for line in wrap(&heading.title, TITLE_SIZE, true, width, 2) {
         y += TITLE_SIZE * 1.25;
         sheet.text(Text::new((MARGIN, y), line).size(TITLE_SIZE).bold());
     }
     y += 4.0;
-    for line in wrap(&heading.subtitle(), SUBTITLE_SIZE, false, width)
-        .into_iter()
-        .take(2)
-    {
+    for line in wrap(&heading.subtitle(), SUBTITLE_SIZE, false, width, 2) {
         y += SUBTITLE_SIZE * 1.4;
         sheet.text(
             Text::new((MARGIN, y), line)

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::axis::{Axis, Frame, LIMIT_SPACE, draw_limit};
+use super::axis::Axis;
+use super::callout::draw_callout;
 use super::curve::steps;
-use super::legend::{Key, draw_bare_marker, draw_legend, draw_marker};
-use super::sheet::{Point, Sheet, Text};
-use super::style::{
-    INK, LINE_WIDTH, MARKER_RADIUS, TEXT_SIZE, THIN_WIDTH, WHITE, faint, series_color,
-};
+use super::frame::{Frame, LIMIT_SPACE, draw_limit};
+use super::legend::{Key, draw_legend};
+use super::marker::{draw_bare_marker, draw_marker};
+use super::sheet::{Point, Sheet};
+use super::style::{INK, LINE_WIDTH, MARKER_RADIUS, faint, series_color};
 use super::{Figure, Heading};
 
 /// One point of a search.
@@ -56,6 +57,16 @@ impl Figure for Pareto {
         let top = draw_legend(sheet, top, &self.legend());
         let chosen = self.chosen.iter().map(|chosen| chosen.point);
         let all: Vec<ParetoPoint> = self.points().copied().chain(chosen).collect();
+        let speeds = || {
+            all.iter()
+                .map(|p| p.throughput_tok_s)
+                .chain(self.bound_tok_s)
+        };
+        // Front and bound leave no place for the label of the chosen point but above them.
+        let label_room = 1.1
+            * speeds()
+                .filter(|speed| speed.is_finite())
+                .fold(0.0, f64::max);
         let frame = Frame::new(
             sheet,
             top,
@@ -65,12 +76,7 @@ impl Figure for Pareto {
                 0.0
             },
             Axis::spread("Peak HS memory [GiB]", all.iter().map(|p| p.hs_gib)),
-            Axis::linear(
-                "Throughput [tok/s]",
-                all.iter()
-                    .map(|p| p.throughput_tok_s)
-                    .chain(self.bound_tok_s),
-            ),
+            Axis::linear("Throughput [tok/s]", speeds().chain([label_room])),
         );
         frame.draw(sheet);
         if let Some(bound) = self.bound_tok_s {
@@ -83,7 +89,8 @@ impl Figure for Pareto {
                 .iter()
                 .map(|p| frame.at(p.hs_gib, p.throughput_tok_s))
                 .collect();
-            draw_chosen(sheet, &frame, chosen, &marks);
+            let at = frame.at(chosen.point.hs_gib, chosen.point.throughput_tok_s);
+            draw_callout(sheet, &frame, at, &chosen.label, &marks);
         }
     }
 }
@@ -150,57 +157,6 @@ fn pareto_front(points: &[ParetoPoint]) -> Vec<ParetoPoint> {
         }
     }
     front
-}
-
-/// Rings the chosen point and writes its label where it covers the fewest marks.
-fn draw_chosen(sheet: &mut Sheet, frame: &Frame, chosen: &Chosen, marks: &[Point]) {
-    let at = frame.at(chosen.point.hs_gib, chosen.point.throughput_tok_s);
-    let ring: Vec<Point> = (0..=48)
-        .map(|i| f64::from(i) * std::f64::consts::TAU / 48.0)
-        .map(|angle| (at.0 + 15.0 * angle.cos(), at.1 + 15.0 * angle.sin()))
-        .collect();
-    sheet.path(&ring, INK, 3.0);
-    let room = frame.right - frame.left - 60.0;
-    let text = super::sheet::cut(&chosen.label, TEXT_SIZE, true, room);
-    let text = Text::new(at, text).size(TEXT_SIZE).bold().middle();
-    let (half_width, half_height) = (text.width() / 2.0 + 10.0, TEXT_SIZE * 0.75);
-    let covered = |center: &Point| {
-        let inside = |mark: &&Point| {
-            (mark.0 - center.0).abs() < half_width + 8.0
-                && (mark.1 - center.1).abs() < half_height + 8.0
-        };
-        marks.iter().filter(inside).count()
-    };
-    let fits = |center: &Point| {
-        center.0 - half_width > frame.left
-            && center.0 + half_width < frame.right
-            && center.1 - half_height > frame.top
-            && center.1 + half_height < frame.bottom
-    };
-    let places = [70.0, 120.0, 180.0, 260.0].into_iter().flat_map(|down| {
-        [0.0, 0.5, 1.05, -0.5, -1.05]
-            .into_iter()
-            .flat_map(move |side| {
-                [1.0, -1.0].map(|way| (at.0 + side * half_width, at.1 + way * down))
-            })
-    });
-    let Some(center) = places.filter(fits).min_by_key(covered) else {
-        return;
-    };
-    let down = (center.1 - at.1).signum();
-    let foot = (center.0, center.1 - down * half_height);
-    let away = (foot.0 - at.0).hypot(foot.1 - at.1).max(1.0);
-    let edge = (
-        at.0 + (foot.0 - at.0) * 15.0 / away,
-        at.1 + (foot.1 - at.1) * 15.0 / away,
-    );
-    sheet.path(&[edge, foot], INK, THIN_WIDTH);
-    sheet.rect(
-        (center.0 - half_width, center.1 - half_height),
-        (center.0 + half_width, center.1 + half_height),
-        WHITE,
-    );
-    sheet.text(Text { at: center, ..text }.centred_on_line());
 }
 
 #[cfg(test)]

@@ -2,10 +2,12 @@
 
 use plotters::style::RGBColor;
 
-use super::axis::{Axis, Frame};
+use super::axis::Axis;
+use super::font::{cut, wrap};
+use super::frame::Frame;
 use super::legend::{Key, draw_legend};
 use super::number::percent_number;
-use super::sheet::{Sheet, Text, wrap};
+use super::sheet::{Anchor, Sheet, Text};
 use super::style::{BLUE, INK, MARGIN, SKY, TEXT_SIZE, TICK_SIZE};
 use super::{Figure, Heading};
 
@@ -38,6 +40,9 @@ const PREDICTED: RGBColor = SKY;
 const MEASURED: RGBColor = BLUE;
 /// Share of the frame above the highest bar that stays free for its error.
 const HEADROOM: f64 = 1.12;
+/// Room for the axis of a panel, and the fewest pairs for which it has room.
+const AXIS_SPACE: f64 = 110.0;
+const PAIRS_MIN: usize = 2;
 const PANEL_GAP: f64 = 36.0;
 
 impl Figure for PredictionMeasurement {
@@ -55,19 +60,19 @@ impl Figure for PredictionMeasurement {
             (Key::Box(PREDICTED), "predicted".to_owned()),
             (Key::Box(MEASURED), "measured".to_owned()),
         ];
-        let top = draw_legend(sheet, top, &entries) + TEXT_SIZE * 1.6;
+        let top = draw_legend(sheet, top, &entries) + TEXT_SIZE * 1.9;
         let panels: Vec<&PairPanel> = self
             .panels
             .iter()
             .filter(|panel| !panel.pairs.is_empty())
             .collect();
-        // A panel also needs room for its axis, which counts as two pairs.
-        let weight = |panel: &PairPanel| panel.pairs.len() as f64 + 2.0;
+        let weight = |panel: &PairPanel| panel.pairs.len().max(PAIRS_MIN) as f64;
         let total: f64 = panels.iter().map(|panel| weight(panel)).sum();
-        let room = sheet.width - 2.0 * MARGIN - PANEL_GAP * (panels.len() as f64 - 1.0);
+        let count = panels.len() as f64;
+        let room = sheet.width - 2.0 * MARGIN - PANEL_GAP * (count - 1.0) - AXIS_SPACE * count;
         let mut left = MARGIN;
         for panel in panels {
-            let right = left + room * weight(panel) / total;
+            let right = left + AXIS_SPACE + room * weight(panel) / total;
             draw_panel(sheet, panel, (left, right), top);
             left = right + PANEL_GAP;
         }
@@ -84,30 +89,72 @@ fn draw_panel(sheet: &mut Sheet, panel: &PairPanel, (left, right): (f64, f64), t
     x.ticks.clear();
     let mut frame = Frame::within((left, top), (right, sheet.height - MARGIN), x, y);
     let slot = (frame.right - frame.left) / panel.pairs.len() as f64;
-    let labels: Vec<Vec<String>> = panel
-        .pairs
-        .iter()
-        .map(|pair| wrap(&pair.label, TICK_SIZE, false, slot - 6.0))
-        .collect();
-    let lines = labels
-        .iter()
-        .map(|lines| lines.len())
-        .max()
-        .unwrap_or(1)
-        .min(3);
-    frame.bottom -= (lines - lines.min(1)) as f64 * TICK_SIZE * 1.2;
+    let labels = Labels::new(&panel.pairs, slot);
+    frame.bottom -= labels.extra_height();
     frame.draw(sheet);
-    let title = wrap(&panel.title, TEXT_SIZE, true, frame.right - frame.left);
+    let title = wrap(&panel.title, TEXT_SIZE, true, right - left, 1);
     if let Some(line) = title.into_iter().next() {
-        let at = ((frame.left + frame.right) / 2.0, top - 8.0);
-        sheet.text(Text::new(at, line).size(TEXT_SIZE).bold().middle());
+        let at = (left, top - 14.0);
+        sheet.text(Text::new(at, line).size(TEXT_SIZE).bold());
     }
-    for (index, (pair, label)) in panel.pairs.iter().zip(labels).enumerate() {
+    for (index, pair) in panel.pairs.iter().enumerate() {
         let center = frame.x_at(index as f64 + 0.5);
         draw_pair(sheet, &frame, pair, center, slot);
-        for (line, text) in label.into_iter().take(3).enumerate() {
-            let y = frame.bottom + TICK_SIZE * (1.25 + 1.2 * line as f64);
-            sheet.text(Text::new((center, y), text).middle());
+        labels.draw(sheet, index, (center, frame.bottom));
+    }
+}
+
+/// The names of the pairs below the axis: in lines, or turned if a word is wider than its pair.
+enum Labels {
+    Lines(Vec<Vec<String>>),
+    Turned(Vec<String>),
+}
+
+impl Labels {
+    const LINES_MAX: usize = 3;
+    const LENGTH_MAX: f64 = 220.0;
+
+    fn new(pairs: &[Pair], slot: f64) -> Self {
+        let is_wide = |word: &str| Text::new((0.0, 0.0), word).width() > slot - 6.0;
+        if pairs
+            .iter()
+            .any(|pair| pair.label.split_whitespace().any(is_wide))
+        {
+            let short = |pair: &Pair| cut(&pair.label, TICK_SIZE, false, Self::LENGTH_MAX);
+            return Self::Turned(pairs.iter().map(short).collect());
+        }
+        let lines = |pair: &Pair| wrap(&pair.label, TICK_SIZE, false, slot - 6.0, Self::LINES_MAX);
+        Self::Lines(pairs.iter().map(lines).collect())
+    }
+
+    /// Height beyond the one line that a frame has room for.
+    fn extra_height(&self) -> f64 {
+        match self {
+            Self::Lines(labels) => {
+                let lines = labels.iter().map(Vec::len).max().unwrap_or(1).max(1);
+                (lines - 1) as f64 * TICK_SIZE * 1.2
+            }
+            Self::Turned(labels) => {
+                let widths = labels
+                    .iter()
+                    .map(|label| Text::new((0.0, 0.0), label).width());
+                (widths.fold(0.0, f64::max) - TICK_SIZE).max(0.0)
+            }
+        }
+    }
+
+    fn draw(&self, sheet: &mut Sheet, index: usize, (center, axis): (f64, f64)) {
+        match self {
+            Self::Lines(labels) => {
+                for (line, text) in labels[index].iter().enumerate() {
+                    let y = axis + TICK_SIZE * (1.25 + 1.2 * line as f64);
+                    sheet.text(Text::new((center, y), text).middle());
+                }
+            }
+            Self::Turned(labels) => {
+                let at = (center + TICK_SIZE * 0.36, axis + 10.0);
+                sheet.text(Text::new(at, &labels[index]).end().upwards());
+            }
         }
     }
 }
@@ -125,13 +172,14 @@ fn draw_pair(sheet: &mut Sheet, frame: &Frame, pair: &Pair, center: f64, slot: f
         sheet.rect((left, top), (left + width, zero), color);
         highest = highest.min(top);
     }
+    let above = (highest - 10.0).max(frame.top + TICK_SIZE);
     let error = (pair.predicted - pair.measured) / pair.measured;
     if !error.is_finite() {
         return;
     }
     let sign = if error > 0.0 { "+" } else { "" };
     let number = percent_number(error).replace('-', "−");
-    let text = Text::new((center, highest - 10.0), format!("{sign}{number} %"))
+    let text = Text::new((center, above), format!("{sign}{number} %"))
         .middle()
         .color(INK);
     let fits = (slot - 4.0) / text.width();
@@ -141,11 +189,11 @@ fn draw_pair(sheet: &mut Sheet, frame: &Frame, pair: &Pair, center: f64, slot: f
             ..text
         });
     } else if slot > TICK_SIZE {
-        let at = (center + TICK_SIZE * 0.36, highest - 10.0);
+        let at = (center + TICK_SIZE * 0.36, above);
         sheet.text(
             Text {
                 at,
-                anchor: super::sheet::Anchor::Start,
+                anchor: Anchor::Start,
                 ..text
             }
             .upwards(),

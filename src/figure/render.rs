@@ -12,6 +12,7 @@ use plotters::style::{
     Color, FontDesc, FontFamily, FontStyle, FontTransform, RGBColor, ShapeStyle, TextStyle,
 };
 
+use super::curve::dashes;
 use super::font::{FAMILY, rasterise};
 use super::sheet::{Anchor, Point, Shape, Sheet, Text};
 use super::style::WHITE;
@@ -89,7 +90,9 @@ type Paper<B> = DrawingArea<B, Shift>;
 
 fn draw<B: DrawingBackend>(sheet: &Sheet, backend: B, pen: &Pen) -> Drawn<B> {
     let paper = backend.into_drawing_area();
-    paper.fill(&WHITE)?;
+    if pen.medium == Medium::Svg {
+        paper.fill(&WHITE)?;
+    }
     for shape in &sheet.shapes {
         match shape {
             Shape::Path {
@@ -231,41 +234,6 @@ fn write_pixels<B: DrawingBackend>(paper: &Paper<B>, pen: &Pen, text: &Text) -> 
     drawn
 }
 
-/// Cuts a line into dashes of length `dash` with gaps of 0.7 × `dash`.
-fn dashes(points: &[Point], dash: f64) -> Vec<Vec<Point>> {
-    let gap = 0.7 * dash;
-    let mut lines: Vec<Vec<Point>> = Vec::new();
-    let (mut drawing, mut left) = (true, dash);
-    let mut line = points.first().map(|first| vec![*first]).unwrap_or_default();
-    for pair in points.windows(2) {
-        let (mut from, to) = (pair[0], pair[1]);
-        loop {
-            let length = (to.0 - from.0).hypot(to.1 - from.1);
-            if length <= left {
-                left -= length;
-                line.push(to);
-                break;
-            }
-            let share = left / length;
-            from = (
-                from.0 + (to.0 - from.0) * share,
-                from.1 + (to.1 - from.1) * share,
-            );
-            line.push(from);
-            if drawing {
-                lines.push(std::mem::take(&mut line));
-            }
-            line = vec![from];
-            drawing = !drawing;
-            left = if drawing { dash } else { gap };
-        }
-    }
-    if drawing && line.len() > 1 {
-        lines.push(line);
-    }
-    lines
-}
-
 fn scaled_size(sheet: &Sheet, scale: f64) -> (u32, u32) {
     (
         (sheet.width * scale).round() as u32,
@@ -275,19 +243,24 @@ fn scaled_size(sheet: &Sheet, scale: f64) -> (u32, u32) {
 
 /// The mean of each square of `BITMAP_SCALE`² pixels, RGB.
 fn averaged(pixels: &[u8], row_pixels: usize, size: (u32, u32)) -> Vec<u8> {
-    let mut out = Vec::with_capacity(size.0 as usize * size.1 as usize * 3);
-    for y in 0..size.1 as usize {
-        for x in 0..size.0 as usize {
-            let mut sum = [0_u32; 3];
-            for row in y * BITMAP_SCALE..(y + 1) * BITMAP_SCALE {
-                let start = (row * row_pixels + x * BITMAP_SCALE) * 3;
-                for pixel in pixels[start..start + BITMAP_SCALE * 3].chunks_exact(3) {
-                    for (total, channel) in sum.iter_mut().zip(pixel) {
-                        *total += u32::from(*channel);
-                    }
-                }
-            }
-            out.extend(sum.map(|total| (total / (BITMAP_SCALE * BITMAP_SCALE) as u32) as u8));
+    const SIDE: usize = BITMAP_SCALE * 3;
+    const BLANK: [u8; SIDE] = [255; SIDE];
+    let mut out = vec![255; size.0 as usize * size.1 as usize * 3];
+    for (index, mean) in out.chunks_exact_mut(3).enumerate() {
+        let (x, y) = (index % size.0 as usize, index / size.0 as usize);
+        let start = (y * BITMAP_SCALE * row_pixels + x * BITMAP_SCALE) * 3;
+        let row = |row: usize| &pixels[start + row * row_pixels * 3..][..SIDE];
+        let rows: [&[u8]; BITMAP_SCALE] = std::array::from_fn(row);
+        // Most of a sheet is blank paper, which needs no arithmetic.
+        if rows == [&BLANK; BITMAP_SCALE] {
+            continue;
+        }
+        for (channel, value) in mean.iter_mut().enumerate() {
+            let samples = rows
+                .iter()
+                .flat_map(|row| row.iter().skip(channel).step_by(3));
+            let sum: u32 = samples.map(|sample| u32::from(*sample)).sum();
+            *value = (sum / (BITMAP_SCALE * BITMAP_SCALE) as u32) as u8;
         }
     }
     out
@@ -296,15 +269,6 @@ fn averaged(pixels: &[u8], row_pixels: usize, size: (u32, u32)) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dashes_cover_ten_seventeenths_of_a_line() {
-        let drawn: f64 = dashes(&[(0.0, 0.0), (50.0, 0.0), (170.0, 0.0)], 10.0)
-            .iter()
-            .map(|line| line[line.len() - 1].0 - line[0].0)
-            .sum();
-        assert!((drawn - 100.0).abs() < 1e-9, "{drawn}");
-    }
 
     #[test]
     fn averaging_halves_an_edge() {

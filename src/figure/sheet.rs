@@ -206,37 +206,6 @@ impl Sheet {
     }
 }
 
-/// Splits `text` at spaces into lines no wider than `width`; a word that is too wide is cut and ends in `…`.
-pub(crate) fn wrap(text: &str, size: f64, bold: bool, width: f64) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        if let Some(line) = lines.last_mut() {
-            let longer = format!("{line} {word}");
-            if width_of(&longer, size, bold) <= width {
-                *line = longer;
-                continue;
-            }
-        }
-        lines.push(cut(word, size, bold, width));
-    }
-    lines
-}
-
-/// `text`, or as much of its beginning as fits into `width` followed by `…`.
-pub(crate) fn cut(text: &str, size: f64, bold: bool, width: f64) -> String {
-    if width_of(text, size, bold) <= width {
-        return text.to_owned();
-    }
-    let mut kept: Vec<char> = text.chars().collect();
-    while kept.pop().is_some() {
-        let shorter = format!("{}…", kept.iter().collect::<String>().trim_end());
-        if width_of(&shorter, size, bold) <= width {
-            return shorter;
-        }
-    }
-    String::new()
-}
-
 /// Far outside any sheet, yet safe to round to a pixel number.
 const FAR: f64 = 1e5;
 
@@ -261,20 +230,5 @@ mod tests {
         sheet.disc((f64::INFINITY, 0.0), 3.0, INK);
         sheet.rect((0.0, 0.0), (nan, 1.0), INK);
         assert_eq!(sheet.shapes.len(), 2);
-    }
-
-    #[test]
-    fn wrapping_keeps_to_the_width() {
-        let lines = wrap("one two three extraordinarily", 20.0, false, 90.0);
-        assert!(lines.len() > 2, "{lines:?}");
-        assert!(
-            lines.iter().all(|line| width_of(line, 20.0, false) <= 90.0),
-            "{lines:?}"
-        );
-        assert!(
-            lines.last().is_some_and(|line| line.ends_with('…')),
-            "{lines:?}"
-        );
-        assert_eq!(cut("abc", 20.0, false, 0.0), "");
     }
 }

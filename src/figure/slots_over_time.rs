@@ -1,7 +1,8 @@
 //! HS slots in use over time, as steps, below their cap.
 
-use super::axis::{Axis, Frame, LIMIT_SPACE, draw_limit};
+use super::axis::Axis;
 use super::curve::{steps, thinned};
+use super::frame::{Frame, LIMIT_SPACE, draw_limit};
 use super::legend::{Key, draw_legend};
 use super::sheet::{Point, Sheet};
 use super::style::{LINE_WIDTH, series_color};

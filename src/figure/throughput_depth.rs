@@ -1,7 +1,9 @@
 //! Throughput against depth, one line per policy with its confidence band, below the bound.
 
-use super::axis::{Axis, Frame, LIMIT_SPACE, draw_limit};
-use super::legend::{Key, draw_legend, draw_marker};
+use super::axis::Axis;
+use super::frame::{Frame, LIMIT_SPACE, draw_limit};
+use super::legend::{Key, draw_legend};
+use super::marker::draw_marker;
 use super::sheet::{Point, Sheet};
 use super::style::{LINE_WIDTH, MARKER_RADIUS, series_color};
 use super::{Figure, Heading};

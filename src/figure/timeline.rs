@@ -2,9 +2,12 @@
 
 use plotters::style::RGBColor;
 
-use super::axis::{Axis, Frame};
-use super::legend::{Key, draw_hatched, draw_legend};
-use super::sheet::{Sheet, Text, cut};
+use super::axis::Axis;
+use super::font::cut;
+use super::frame::Frame;
+use super::legend::{Key, draw_legend};
+use super::marker::draw_hatched;
+use super::sheet::{Sheet, Text};
 use super::style::{
     GREY, INK, LANE, MARGIN, MUTED, SHEET_HEIGHT, TICK_SIZE, VERMILLION, sequence_color,
 };

@@ -1,16 +1,15 @@
 //! What each worker did with its time: one stacked bar a worker, grouped by policy.
 
-use plotters::style::RGBColor;
+mod bar;
 
-use super::axis::{Axis, Frame};
+use super::axis::Axis;
+use super::font::cut;
+use super::frame::Frame;
 use super::legend::{Key, draw_legend};
-use super::number::percent_number;
-use super::sheet::{Sheet, Text, cut};
-use super::style::{
-    BLUE, GRID, INK, MARGIN, SHEET_HEIGHT, SKY, SMALL_SIZE, TEXT_SIZE, TICK_SIZE, VERMILLION,
-    WHITE, YELLOW, is_dark,
-};
+use super::sheet::{Sheet, Text};
+use super::style::{GRID, MARGIN, SHEET_HEIGHT, TEXT_SIZE, TICK_SIZE, WHITE};
 use super::{Figure, Heading};
+use bar::{REST, STATES, draw_worker, shares};
 
 /// Shares of one worker's time, 0 to 1; what is missing to 1 is shown as "other".
 #[derive(Clone, Debug)]
@@ -38,23 +37,14 @@ pub(crate) struct Utilisation {
     pub(crate) groups: Vec<UtilisationGroup>,
 }
 
-/// In the order of the stack; neighbours differ in lightness.
-const STATES: [(&str, RGBColor); 5] = [
-    ("busy", BLUE),
-    ("copying", SKY),
-    ("blocked", VERMILLION),
-    ("starved", YELLOW),
-    ("barrier", RGBColor(150, 150, 150)),
-];
-
-/// The ground of a bar: what no state accounts for.
-const REST: RGBColor = RGBColor(232, 232, 232);
-
+/// Longest name of a worker shown whole.
+const NAME_WIDTH: f64 = 160.0;
 const GROUP_HEADER: f64 = 46.0;
 const ROW_MIN: f64 = 32.0;
 const ROW_MAX: f64 = 72.0;
 /// Height taken by heading, legend and axis, generously.
-const AROUND: f64 = 330.0;
+const AROUND: f64 = 290.0;
+const AXIS_HEIGHT: f64 = 76.0;
 const COLUMN_GAP: f64 = 50.0;
 
 impl Figure for Utilisation {
@@ -69,12 +59,12 @@ impl Figure for Utilisation {
     }
 
     fn height(&self) -> f64 {
-        let tallest = self
-            .columns()
-            .iter()
-            .map(|groups| rows_height(groups, ROW_MIN))
-            .fold(0.0, f64::max);
-        SHEET_HEIGHT.max(tallest + AROUND)
+        let needed = |pitch: f64| {
+            let columns = self.columns();
+            let heights = columns.iter().map(|groups| self.rows_height(groups, pitch));
+            heights.fold(0.0, f64::max) + AROUND
+        };
+        SHEET_HEIGHT.min(needed(ROW_MAX)).max(needed(ROW_MIN))
     }
 
     fn draw(&self, sheet: &mut Sheet, top: f64) {
@@ -89,7 +79,7 @@ impl Figure for Utilisation {
             .collect();
         let top = draw_legend(sheet, top, &entries);
         let columns = self.columns();
-        let room = sheet.height - top - MARGIN - 110.0;
+        let room = sheet.height - top - MARGIN - AXIS_HEIGHT;
         let pitch = columns
             .iter()
             .map(|groups| {
@@ -125,6 +115,12 @@ impl Utilisation {
             .collect()
     }
 
+    fn rows_height(&self, groups: &[UtilisationGroup], pitch: f64) -> f64 {
+        let rows: usize = groups.iter().map(|group| group.workers.len()).sum();
+        groups.len() as f64 * self.header() + rows as f64 * pitch
+    }
+
+    /// Height of the line with a group's name; a single group needs none.
     fn header(&self) -> f64 {
         if self.groups.len() > 1 {
             GROUP_HEADER
@@ -146,7 +142,7 @@ impl Utilisation {
             .flat_map(|group| &group.workers)
             .map(|worker| &worker.worker);
         let name_width = names
-            .map(|name| Text::new((0.0, 0.0), cut(name, TICK_SIZE, false, 160.0)).width())
+            .map(|name| Text::new((0.0, 0.0), cut(name, TICK_SIZE, false, NAME_WIDTH)).width())
             .fold(0.0, f64::max);
         let rows: usize = groups.iter().map(|group| group.workers.len()).sum();
         let bottom = top + self.header() * groups.len() as f64 + pitch * rows as f64 + 6.0;
@@ -160,7 +156,11 @@ impl Utilisation {
         };
         for (value, _) in &frame.x.ticks {
             let x = frame.x_at(*value);
-            sheet.path(&[(x, top + self.header()), (x, bottom)], GRID, 1.5);
+            sheet.path(
+                &[(x, top + self.header() + pitch * 0.09), (x, bottom)],
+                GRID,
+                1.5,
+            );
         }
         frame.draw_x(sheet);
         let mut y = top;
@@ -182,52 +182,4 @@ impl Utilisation {
             }
         }
     }
-}
-
-fn draw_worker(sheet: &mut Sheet, frame: &Frame, worker: &WorkerShares, top: f64, pitch: f64) {
-    let (from, to) = (top + pitch * 0.09, top + pitch * 0.91);
-    let name = cut(&worker.worker, TICK_SIZE, false, 160.0);
-    let label =
-        Text::new((frame.left - 12.0, (from + to) / 2.0), name).size(TICK_SIZE.min(pitch * 0.75));
-    sheet.text(label.end().color(INK).centred_on_line());
-    sheet.rect((frame.left, from), (frame.right, to), REST);
-    let mut before = 0.0;
-    for (share, (_, color)) in shares(worker).into_iter().zip(STATES) {
-        if !share.is_finite() || share <= 0.0 {
-            continue;
-        }
-        let until = (before + share).min(1.0);
-        let (left, right) = (frame.x_at(100.0 * before), frame.x_at(100.0 * until));
-        sheet.rect((left, from), (right, to), color);
-        if before > 0.0 {
-            sheet.path(&[(left, from), (left, to)], WHITE, 1.5);
-        }
-        let ink = if is_dark(color) { WHITE } else { INK };
-        let text = Text::new(
-            ((left + right) / 2.0, (from + to) / 2.0),
-            percent_number(share),
-        )
-        .size(SMALL_SIZE.min(pitch * 0.62))
-        .color(ink)
-        .middle();
-        if text.width() + 10.0 < right - left {
-            sheet.text(text.centred_on_line());
-        }
-        before = until;
-    }
-}
-
-fn shares(worker: &WorkerShares) -> [f64; 5] {
-    [
-        worker.busy,
-        worker.copying,
-        worker.blocked,
-        worker.starved,
-        worker.barrier,
-    ]
-}
-
-fn rows_height(groups: &[UtilisationGroup], pitch: f64) -> f64 {
-    let rows: usize = groups.iter().map(|group| group.workers.len()).sum();
-    groups.len() as f64 * GROUP_HEADER + rows as f64 * pitch
 }

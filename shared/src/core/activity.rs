@@ -2,6 +2,7 @@
 
 use super::{Core, Presence, TargetTask};
 use crate::id::{DrafterId, TargetId};
+use crate::policy::Barrier;
 use serde::{Deserialize, Serialize};
 
 /// What a worker does at an instant.
@@ -68,7 +69,7 @@ impl Core {
             Activity::Absent
         } else if d.training.is_some() || d.applying {
             Activity::Busy
-        } else if self.share_is_done(drafter) && self.state().open > 0 && self.step_is_begun() {
+        } else if self.waits_at_barrier(drafter) {
             Activity::Barrier
         } else if d.fetching.is_some() {
             Activity::Copying
@@ -77,7 +78,9 @@ impl Core {
         }
     }
 
-    fn step_is_begun(&self) -> bool {
-        self.state().step_trained > 0 || self.state().drafters.iter().any(|d| d.training.is_some())
+    /// Whether a drafter has done its share of a step that the others have still to finish.
+    fn waits_at_barrier(&self, drafter: DrafterId) -> bool {
+        let is_begun = || self.state().drafters.iter().any(|d| d.has_begun_window());
+        self.policy().barrier == Barrier::All && self.share_is_done(drafter) && is_begun()
     }
 }

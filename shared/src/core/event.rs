@@ -71,12 +71,15 @@ pub enum Event {
     WakeDue,
     /// A target worker is there, idle, that was not before.
     TargetJoined(TargetId),
-    /// A target worker is gone. Its open work was reported as failed before.
+    /// A target worker is gone, with what lay in its memory. It gets no new work; its forward and the copies from its memory that were
+    /// under way are reported as failed after this.
     TargetLost(TargetId),
     /// A drafter worker is there, idle, that was not before.
     DrafterJoined(DrafterId),
-    /// A drafter worker is gone, with the gradients it had accumulated. Its open work was reported as failed before.
+    /// A drafter worker is gone, with the gradients it had accumulated. It gets no new work; its training and the copies to its memory
+    /// that were under way are reported as failed after this. An optimizer step under way still ends for all.
     DrafterLost(DrafterId),
-    /// The user asked for an orderly stop: the optimizer step under way is finished, nothing beyond it is begun.
+    /// The user asked for an orderly stop: the optimizer steps on which training has begun are finished, no other is. Hidden states that
+    /// turn out not to be needed for them are discarded.
     StopAsked,
 }

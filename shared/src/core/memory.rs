@@ -99,7 +99,7 @@ impl Core {
         }
     }
 
-    /// Hidden states are gone from everywhere; a slot may stay reserved for the next attempt.
+    /// Hidden states are gone from everywhere.
     pub(super) fn destroy(&mut self, id: MicrobatchId) {
         let is_alive = self.state.lives[id.index()].status.is_alive();
         self.leave_target(id);

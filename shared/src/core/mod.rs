@@ -16,19 +16,25 @@
 
 mod action;
 mod activity;
+mod again;
+mod bucket_set;
 mod event;
 mod facts;
+mod finish;
 mod invariant;
 mod memory;
+mod presence;
 mod rules;
 mod settle;
 mod stall;
 mod state;
+mod step;
+mod take;
 
 use crate::draw::Seed;
 use crate::id::{DrafterId, StepId, TargetId};
 use crate::plan::Plan;
-use crate::policy::{Dispatch, Policy, View};
+use crate::policy::{Dispatch, Policy, Queue, View};
 use crate::time::Time;
 use rules::Caps;
 use std::collections::{BTreeSet, VecDeque};
@@ -36,6 +42,7 @@ use std::sync::Arc;
 
 pub use action::{Action, Actions};
 pub use activity::Activity;
+pub use bucket_set::BucketSet;
 pub use event::{Event, Group, Outcome};
 pub use invariant::check;
 pub use rules::may_take;
@@ -70,15 +77,14 @@ impl Core {
         );
         assert!(grad_accum > 0, "an optimizer step accumulates something");
         let dispatch = policy.queue.dispatch();
-        assert_eq!(
-            policy.queue == crate::policy::Queue::Composed,
-            plan.is_composed()
-                || plan.microbatches.is_empty() && policy.queue == crate::policy::Queue::Composed,
+        let is_composed = policy.queue == Queue::Composed;
+        assert!(
+            plan.microbatches.is_empty() || plan.is_composed() == is_composed,
             "composed steps are dispatched by plan, and only they are"
         );
         let state = State::new(&plan, &policy, dispatch.lanes(&plan, &policy));
-        let caps = Caps::of(&policy, dispatch, &plan);
-        Self {
+        let caps = Caps::of(&policy);
+        let mut core = Self {
             plan,
             policy,
             dispatch,
@@ -86,7 +92,9 @@ impl Core {
             grad_accum,
             seed,
             state,
-        }
+        };
+        core.deal_out_untaken();
+        core
     }
 
     /// Takes in one fact and orders what follows from it. The only mutator.
@@ -96,7 +104,7 @@ impl Core {
     /// 2. `out` is empty on entry; the driver carries out or records all of it before the next call.
     /// 3. Every started piece of work ends exactly once, done or failed.
     /// 4. What a policy prefers must be legal.
-    /// 5. When a worker is lost, its open work has been reported as failed before.
+    /// 5. A worker that is lost gets no new work; the ends of its open work are still reported, as failed, after the loss.
     pub fn on(&mut self, now: Time, event: Event, out: &mut Actions) {
         assert!(now >= self.state.now, "time never goes back");
         assert!(
@@ -106,6 +114,7 @@ impl Core {
         self.state.now = now;
         self.take_in(event, out);
         self.settle(out);
+        self.state.is_awake = false;
     }
 
     /// Whether every worker was told to stop.
@@ -170,7 +179,7 @@ impl State {
             applying: false,
             trained: Vec::new(),
             taken: 0,
-            window_buckets: 0,
+            window_buckets: BucketSet::default(),
             own_steps: 0,
             cursor: 0,
         };
@@ -189,9 +198,7 @@ impl State {
             hs: HsUse::new(usize::from(plan.buckets), targets, drafters),
             untaken: total,
             untaken_of_bucket: plan.bucket_counts(),
-            untaken_of_drafter: (0..drafters as u32)
-                .map(|d| total.saturating_sub(d).div_ceil(drafters as u32))
-                .collect(),
+            untaken_of_drafter: vec![0; drafters],
             open: total,
             in_flight: 0,
             step: StepId(0),
@@ -202,6 +209,7 @@ impl State {
             samples_in_flight: 0,
             lagging: VecDeque::from(vec![0; usize::from(policy.gate_lag)]),
             wake: None,
+            is_awake: false,
             tickets: 0,
         }
     }

@@ -1,9 +1,8 @@
 //! What is legal: caps, windows, steps. Policies choose within these; nothing here prefers anything.
 
-use super::{Core, DrafterState, Phase, Presence, Status};
-use crate::id::{Bytes, DrafterId, MicrobatchId};
-use crate::plan::Plan;
-use crate::policy::{Assignment, Barrier, Dispatch, Enforce, Policy, Queue, View};
+use super::{Core, DrafterState, Phase, Presence, Status, TargetTask};
+use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, TargetId};
+use crate::policy::{Assignment, Barrier, Enforce, Policy, Queue, View};
 
 /// The caps in force, resolved once: a missing cap is the largest number.
 #[derive(Clone, Debug)]
@@ -14,7 +13,7 @@ pub(super) struct Caps {
 }
 
 impl Caps {
-    pub(super) fn of(policy: &Policy, dispatch: &dyn Dispatch, plan: &Plan) -> Self {
+    pub(super) fn of(policy: &Policy) -> Self {
         let slots = |cap: Option<u32>| cap.unwrap_or(u32::MAX);
         let bytes = |cap: Option<Bytes>| cap.unwrap_or(Bytes(u64::MAX));
         let mut total = (slots(policy.depth_total), bytes(policy.bytes_total));
@@ -22,21 +21,13 @@ impl Caps {
             slots(policy.depth_per_drafter),
             bytes(policy.bytes_per_drafter),
         );
-        let knows_drafter = match dispatch.queue() {
-            Queue::PerDrafter => true,
-            Queue::Composed => {
-                !plan.drafter_of.is_empty() && policy.assignment == Assignment::Fixed
-            }
-            Queue::Fifo | Queue::Bucketed | Queue::Dealt => false,
-        };
-        if !knows_drafter {
+        if !policy.knows_drafter() {
             // One shared queue of so many a drafter.
-            total.0 = total
-                .0
-                .min(drafter.0.saturating_mul(policy.drafters.into()));
+            let drafters = policy.drafters;
+            total.0 = total.0.min(drafter.0.saturating_mul(drafters.into()));
             total.1 = total
                 .1
-                .min(Bytes(drafter.1.0.saturating_mul(policy.drafters.into())));
+                .min(Bytes(drafter.1.0.saturating_mul(drafters.into())));
         }
         let bucket = (
             slots(policy.depth_per_bucket),
@@ -82,50 +73,87 @@ impl Core {
                     .is_none_or(|d| room(hs.by_drafter[d.index()], self.caps.drafter)))
     }
 
+    /// Whether a slot may go to this microbatch before all others. Under a plan slots are granted in plan order: later work that holds
+    /// them would wait for the earlier's step, and the earlier for a slot.
+    pub(super) fn is_next_for_slot(&self, id: MicrobatchId) -> bool {
+        if self.policy.queue != Queue::Composed {
+            return true;
+        }
+        let again = self.state.again.first().copied();
+        let mut others = again.into_iter().chain(
+            (0..self.state.targets.len())
+                .map(TargetId::from_index)
+                .flat_map(|target| [self.fresh_input(target), self.without_slot(target)])
+                .flatten(),
+        );
+        others.all(|other| id <= other)
+    }
+
+    /// What a target computes or holds without a slot.
+    fn without_slot(&self, target: TargetId) -> Option<MicrobatchId> {
+        match self.state.targets[target.index()].task {
+            TargetTask::Forward(id) | TargetTask::Hold(id) => Some(id),
+            TargetTask::Idle | TargetTask::Copy(_) => None,
+        }
+        .filter(|id| !self.state.lives[id.index()].has_slot)
+    }
+
     /// Whether a drafter has room for one more, whatever it is.
     pub(super) fn has_room(&self, drafter: DrafterId) -> bool {
         let d = &self.state.drafters[drafter.index()];
-        let busy = d.training.is_some() || d.applying || self.share_is_done(drafter);
+        if !d.is_present() || d.fetching.is_some() {
+            return false;
+        }
+        let share_is_done = self.share_is_done(drafter);
+        let is_busy = d.training.is_some() || d.applying || share_is_done;
         let prefetch = usize::from(self.policy.prefetch);
-        let limit = if busy { prefetch } else { prefetch.max(1) };
-        d.is_present() && d.fetching.is_none() && d.held() < limit
+        let limit = if is_busy { prefetch } else { prefetch.max(1) };
+        // What it holds ahead leaves room for what the step under way still lacks.
+        let held = if self.lacks_from_plan(drafter) {
+            d.ready
+                .iter()
+                .filter(|&&id| self.is_of_this_step(id))
+                .count()
+        } else {
+            d.held()
+        };
+        held < limit
     }
 
-    /// Whether a drafter has nothing left to take or train in the step under way.
+    /// Whether a microbatch belongs to the planned step under way.
+    fn is_of_this_step(&self, id: MicrobatchId) -> bool {
+        self.plan.step_of[id.index()] == self.state.step
+    }
+
+    /// Whether the planned step under way holds something that a drafter is still to take.
+    fn lacks_from_plan(&self, drafter: DrafterId) -> bool {
+        let Some(step) = self.plan.steps.get(self.state.step.index()) else {
+            return false;
+        };
+        match self.policy.assignment {
+            Assignment::Shared => self.state.step_taken < step.microbatches.len() as u32,
+            Assignment::Fixed => self
+                .view()
+                .next_of_plan(drafter)
+                .is_some_and(|id| self.is_of_this_step(id)),
+        }
+    }
+
+    /// Whether a drafter has nothing left to take or train in the step under way, but for what it trains on now.
     pub(super) fn share_is_done(&self, drafter: DrafterId) -> bool {
         let d = &self.state.drafters[drafter.index()];
-        let view = self.view();
         if self.plan.is_composed() {
-            let Some(step) = self.plan.steps.get(self.state.step.index()) else {
-                return true;
-            };
-            return match self.policy.assignment {
-                Assignment::Shared => {
-                    self.state.step_taken >= step.microbatches.len() as u32
-                        && !d
-                            .ready
-                            .iter()
-                            .any(|m| self.plan.step_of[m.index()] == self.state.step)
-                }
-                Assignment::Fixed => !d
-                    .ready
-                    .front()
-                    .or(d.fetching.as_ref())
-                    .copied()
-                    .or_else(|| view.next_of_plan(drafter))
-                    .is_some_and(|m| self.plan.step_of[m.index()] == self.state.step),
-            };
+            let in_hand = d.ready.iter().chain(&d.fetching);
+            return !in_hand.copied().any(|id| self.is_of_this_step(id))
+                && !self.lacks_from_plan(drafter);
         }
-        match self.policy.assignment {
+        let is_full = match self.policy.assignment {
             Assignment::Fixed => {
-                let trained = d.trained.len() as u32 + u32::from(d.training.is_some());
-                trained >= self.grad_accum || d.held() == 0 && !view.could_come(drafter)
+                d.trained.len() as u32 + u32::from(d.training.is_some()) >= self.grad_accum
             }
-            Assignment::Shared => {
-                self.state.step_taken >= view.window() && d.held() == 0
-                    || d.held() == 0 && !view.could_come(drafter)
-            }
-        }
+            Assignment::Shared => d.held() == 0 && self.state.step_taken >= self.view().window(),
+        };
+        is_full || d.held() == 0 && !self.view().could_come(drafter)
     }
 
     /// Whether the step under way has all the microbatches it will get, all trained.
@@ -165,13 +193,18 @@ impl Core {
 }
 
 impl View<'_> {
-    /// The drafter that stands in for `planned`: itself while it is there, else the next one that is.
-    pub fn heir(&self, planned: DrafterId) -> Option<DrafterId> {
+    /// The drafter that will train a microbatch which is `planned` for one: the one in whose memory it waits already, else the planned
+    /// one while it is there, else the next one that is. With nobody there it stays with the planned one, who may come back.
+    pub fn keeper(&self, id: MicrobatchId, planned: DrafterId) -> DrafterId {
         let drafters = &self.state.drafters;
-        (0..drafters.len())
-            .map(|i| (planned.index() + i) % drafters.len())
-            .find(|&d| drafters[d].presence != Presence::Lost)
-            .map(DrafterId::from_index)
+        let heir = || {
+            (0..drafters.len())
+                .map(|i| (planned.index() + i) % drafters.len())
+                .find(|&d| drafters[d].presence != Presence::Lost)
+                .map_or(planned, DrafterId::from_index)
+        };
+        let waits_with = self.state.lives[id.index()].at_drafter;
+        waits_with.unwrap_or_else(heir)
     }
 
     /// Under a composed plan with fixed assignment, the first microbatch of this step or the next that is `drafter`'s and untaken.
@@ -187,8 +220,8 @@ impl View<'_> {
         (self.state.drafters[drafter.index()].cursor..end)
             .map(MicrobatchId)
             .find(|&id| {
-                self.heir(self.plan.drafter_of[id.index()]) == Some(drafter)
-                    && self.status(id).is_untaken()
+                self.status(id).is_untaken()
+                    && self.keeper(id, self.plan.drafter_of[id.index()]) == drafter
             })
     }
 
@@ -196,10 +229,7 @@ impl View<'_> {
     pub fn could_come(&self, drafter: DrafterId) -> bool {
         let lanes = &self.state.lanes;
         match self.policy.queue {
-            Queue::PerDrafter => (0..self.state.drafters.len()).any(|planned| {
-                self.state.untaken_of_drafter[planned] > 0
-                    && self.heir(DrafterId::from_index(planned)) == Some(drafter)
-            }),
+            Queue::PerDrafter => self.state.untaken_of_drafter[drafter.index()] > 0,
             Queue::Dealt => {
                 let inboxes: usize = lanes.iter().skip(1).map(|l| l.len()).sum();
                 !lanes[1 + drafter.index()].is_empty() || self.state.untaken as usize > inboxes
@@ -218,43 +248,53 @@ impl View<'_> {
 /// Whether the rules allow `drafter` to take a waiting microbatch now: its window and step have room, and the mixing rule, where it
 /// acts on taking, stays within reach.
 pub fn may_take(view: &View<'_>, drafter: DrafterId, id: MicrobatchId) -> bool {
-    let d = &view.state.drafters[drafter.index()];
-    let closing = view.state.phase == Phase::Closing;
     if view.plan.is_composed() {
-        let step = view.plan.step_of[id.index()];
-        let ahead = step > view.state.step;
-        let all_taken = || {
-            let now = &view.plan.steps[view.state.step.index()].microbatches;
-            view.state.step_taken >= now.len() as u32
-        };
-        return !ahead
-            || !closing
-                && view.policy.prefetch > 0
-                && step.0 == view.state.step.0 + 1
-                && (view.policy.assignment == Assignment::Fixed || all_taken());
+        return may_take_of_plan(view, id);
     }
-    let within = match view.policy.assignment {
+    let d = &view.state.drafters[drafter.index()];
+    let has_space = match view.policy.assignment {
         Assignment::Fixed => d.taken < view.grad_accum,
         Assignment::Shared => view.state.step_taken < view.window(),
     };
-    if closing && (!within || view.policy.barrier == Barrier::None && d.taken == 0) {
-        return false;
+    if view.state.phase == Phase::Closing {
+        let is_open = view.policy.barrier == Barrier::All || d.has_begun_window();
+        if !has_space || !is_open {
+            return false;
+        }
     }
-    let rule_acts = view.policy.mix_enforce == Enforce::Take && view.policy.mix_window_min > 1;
-    (within || view.policy.prefetch > 0 && !rule_acts)
-        && (!rule_acts || keeps_mixing_within_reach(view, d, id))
+    if view.policy.mix_enforce == Enforce::Take && view.policy.mix_window_min > 1 {
+        return has_space && keeps_mixing_within_reach(view, d, id);
+    }
+    has_space || view.policy.prefetch > 0
+}
+
+/// Of the step under way anything may be taken; of the next one, what is prefetched. Under shared assignment that must not keep a
+/// drafter from what the step under way still holds.
+fn may_take_of_plan(view: &View<'_>, id: MicrobatchId) -> bool {
+    let now = view.state.step;
+    let step = view.plan.step_of[id.index()];
+    if step <= now {
+        return true;
+    }
+    let is_next = step.0 == now.0 + 1 && view.state.phase != Phase::Closing;
+    let all_taken = || {
+        let planned = &view.plan.steps[now.index()].microbatches;
+        view.state.step_taken >= planned.len() as u32
+    };
+    is_next
+        && view.policy.prefetch > 0
+        && (view.policy.assignment == Assignment::Fixed || all_taken())
 }
 
 /// After taking `id`, the rest of the window can still bring the distinct buckets that the rule asks for. When no work outside the
 /// window's buckets is left, the rule asks for nothing more.
 fn keeps_mixing_within_reach(view: &View<'_>, d: &DrafterState, id: MicrobatchId) -> bool {
-    let with = d.window_buckets | 1 << view.plan.microbatch(id).bucket.0;
+    let mut with = d.window_buckets;
+    with.insert(view.plan.microbatch(id).bucket);
     let rest = view.grad_accum - d.taken - 1;
-    let others_have_work = view
-        .state
-        .untaken_of_bucket
-        .iter()
-        .enumerate()
-        .any(|(bucket, &left)| left > 0 && d.window_buckets >> bucket & 1 == 0);
-    with.count_ones() + rest >= u32::from(view.policy.mix_window_min) || !others_have_work
+    let untaken = view.state.untaken_of_bucket.iter().enumerate();
+    let mut others = untaken.filter(|&(bucket, &left)| {
+        left > 0 && !d.window_buckets.contains(BucketId::from_index(bucket))
+    });
+    with.count() + rest >= u32::from(view.policy.mix_window_min) || others.next().is_none()
 }

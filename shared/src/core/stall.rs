@@ -76,7 +76,7 @@ impl Core {
     pub fn stall(&self) -> Option<Stall> {
         let state = self.state();
         let is_under_way = matches!(state.phase, Phase::Running | Phase::Closing);
-        if !is_under_way || state.in_flight > 0 || self.awaits_wake() || state.open == 0 {
+        if !is_under_way || state.in_flight > 0 || state.wake.is_some() || state.open == 0 {
             return None;
         }
         let mut waits = Vec::new();
@@ -117,6 +117,8 @@ impl Core {
                     let microbatch = self.next_input(target)?;
                     let because = if self.state().paused {
                         "the watermark holds targets back until samples in flight fall to gate_low"
+                    } else if !self.is_next_for_slot(microbatch) {
+                        "slots are granted in plan order, and earlier work has none yet"
                     } else {
                         "no slot is free"
                     };
@@ -134,10 +136,7 @@ impl Core {
                 return Wait::Barrier { drafter };
             }
             let d = &self.state().drafters[drafter.index()];
-            let buckets = (0..self.plan().buckets.min(64))
-                .filter(|b| d.window_buckets >> b & 1 == 1)
-                .map(BucketId)
-                .collect();
+            let buckets = d.window_buckets.iter().collect();
             Wait::HiddenStates {
                 drafter,
                 taken: d.taken,

@@ -1,5 +1,6 @@
 //! What the core remembers. Small, comparable and hashable, so that all interleavings of a small run can be searched.
 
+use super::bucket_set::BucketSet;
 use crate::id::{Bytes, DrafterId, MicrobatchId, StepId, TargetId};
 use crate::time::Time;
 use std::collections::{BTreeSet, VecDeque};
@@ -133,8 +134,8 @@ pub struct DrafterState {
     pub trained: Vec<MicrobatchId>,
     /// Microbatches it has taken in the window it is taking for.
     pub taken: u32,
-    /// Buckets in that window, one bit each.
-    pub window_buckets: u64,
+    /// Buckets in that window.
+    pub window_buckets: BucketSet,
     /// Optimizer steps it has applied on its own.
     pub own_steps: u32,
     /// Under fixed assignment, first microbatch of the plan that may still be its own.
@@ -150,6 +151,11 @@ impl DrafterState {
     /// Hidden states it holds or is fetching, beside those it trains on.
     pub fn held(&self) -> usize {
         self.ready.len() + usize::from(self.fetching.is_some())
+    }
+
+    /// Whether it has begun to train for a step that is not applied yet.
+    pub fn has_begun_window(&self) -> bool {
+        self.training.is_some() || self.applying || !self.trained.is_empty()
     }
 }
 
@@ -251,7 +257,7 @@ pub struct State {
     pub untaken: u32,
     /// The same by bucket.
     pub untaken_of_bucket: Vec<u32>,
-    /// The same by row modulo the number of drafters: who a queue a drafter is dealt to.
+    /// The same by the drafter that will take them as things stand; all zero unless there is a queue a drafter.
     pub untaken_of_drafter: Vec<u32>,
     /// Microbatches that are neither part of the weights nor given up.
     pub open: u32,
@@ -259,7 +265,7 @@ pub struct State {
     pub in_flight: u32,
     /// The optimizer step under way (all drafters as one).
     pub step: StepId,
-    /// Microbatches taken for it (shared assignment).
+    /// Microbatches of it that no drafter is still to take: taken, or, of a planned step, given up.
     pub step_taken: u32,
     /// Microbatches trained for it.
     pub step_trained: u32,
@@ -273,6 +279,8 @@ pub struct State {
     pub lagging: VecDeque<u32>,
     /// The wake-up asked for.
     pub wake: Option<Time>,
+    /// Whether the wake-up has just come, so that a pool that is polled is looked at now.
+    pub is_awake: bool,
     /// Arrivals so far.
     pub tickets: u32,
 }

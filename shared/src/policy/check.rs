@@ -168,12 +168,7 @@ fn caps(policy: &Policy, facts: &RunFacts, found: &mut Found) {
 }
 
 fn choices(policy: &Policy, found: &mut Found) {
-    let knows_drafter = match policy.queue {
-        Queue::PerDrafter => true,
-        Queue::Composed => policy.assignment == Assignment::Fixed,
-        Queue::Fifo | Queue::Bucketed | Queue::Dealt => false,
-    };
-    if policy.placement == Placement::Drafter && !knows_drafter {
+    if policy.placement == Placement::Drafter && !policy.knows_drafter() {
         found.error(
             "placement",
             "\"drafter\" needs a queue that knows the drafter beforehand (per-drafter, or composed with fixed assignment); choose \"target\" or \"host\"".into(),

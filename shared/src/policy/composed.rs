@@ -28,7 +28,9 @@ impl Dispatch for Composed {
 
     fn consignee(&self, microbatch: MicrobatchId, view: &View<'_>) -> Option<DrafterId> {
         match view.policy.assignment {
-            Assignment::Fixed => view.heir(view.plan.drafter_of[microbatch.index()]),
+            Assignment::Fixed => {
+                Some(view.keeper(microbatch, view.plan.drafter_of[microbatch.index()]))
+            }
             Assignment::Shared => None,
         }
     }

@@ -7,7 +7,6 @@ use super::dispatch::{Dispatch, View};
 use super::{Policy, Queue};
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
-use crate::time::Span;
 
 /// By whole windows.
 #[derive(Debug)]
@@ -32,19 +31,39 @@ impl Dispatch for Dealt {
             .filter(|&head| view.may_take(drafter, head))
     }
 
-    fn deal(&self, view: &View<'_>) -> usize {
-        let poll = view.policy.poll;
-        let looks_now = poll == Span::ZERO || view.state.now.as_ns().is_multiple_of(poll.as_ns());
-        let pooled = view.state.lanes[0].len();
-        let window = view.window() as usize;
-        if !looks_now || window == 0 {
-            0
-        } else if pooled >= window {
-            window
-        } else if view.all_arrived() {
-            pooled
-        } else {
-            0
+    /// Who has least in its windows, taken or dealt, gets the next one, until all have the same number of whole windows. So each is
+    /// dealt a window, and after a failure only what was lost.
+    fn deal(&self, view: &View<'_>) -> Vec<DrafterId> {
+        let pooled = view.state.lanes[0].len() as u32;
+        let drafters = view.state.drafters.iter().enumerate();
+        let mut held: Vec<(u32, DrafterId)> = drafters
+            .filter(|(_, d)| d.is_present())
+            .map(|(i, d)| {
+                (
+                    d.taken + view.state.lanes[1 + i].len() as u32,
+                    DrafterId::from_index(i),
+                )
+            })
+            .collect();
+        let Some(&(least, _)) = held.iter().min() else {
+            return Vec::new();
+        };
+        let level = (least / view.grad_accum + 1) * view.grad_accum;
+        let lacking = held
+            .iter()
+            .map(|&(held, _)| level.saturating_sub(held))
+            .sum();
+        let count = match pooled {
+            _ if pooled >= lacking => lacking,
+            _ if view.all_arrived() => pooled,
+            _ => 0,
+        };
+        let mut receivers = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            let next = held.iter_mut().min().expect("a drafter is there");
+            next.0 += 1;
+            receivers.push(next.1);
         }
+        receivers
     }
 }

@@ -33,9 +33,9 @@ pub trait Dispatch: Debug + Sync {
         view.memo()
     }
 
-    /// How many microbatches to deal now from lane 0 to the lanes after it, one drafter after the other.
-    fn deal(&self, _view: &View<'_>) -> usize {
-        0
+    /// The drafters to whose lanes, those after lane 0, the heads of lane 0 should be dealt, one each.
+    fn deal(&self, _view: &View<'_>) -> Vec<DrafterId> {
+        Vec::new()
     }
 }
 

@@ -218,3 +218,14 @@ pub struct Policy {
     /// Times a failed microbatch is tried again before it is given up and listed.
     pub retry_max: u8,
 }
+
+impl Policy {
+    /// Whether it is known before anybody takes hidden states which drafter will.
+    pub fn knows_drafter(&self) -> bool {
+        match self.queue {
+            Queue::PerDrafter => true,
+            Queue::Composed => self.assignment == Assignment::Fixed,
+            Queue::Fifo | Queue::Bucketed | Queue::Dealt => false,
+        }
+    }
+}

@@ -20,13 +20,13 @@ impl Dispatch for PerDrafter {
 
     fn lane(&self, microbatch: MicrobatchId, view: &View<'_>) -> usize {
         self.consignee(microbatch, view)
-            .expect("a drafter is there")
+            .expect("each microbatch has a drafter")
             .index()
     }
 
     fn consignee(&self, microbatch: MicrobatchId, view: &View<'_>) -> Option<DrafterId> {
         let planned = microbatch.index() % usize::from(view.policy.drafters);
-        view.heir(DrafterId::from_index(planned))
+        Some(view.keeper(microbatch, DrafterId::from_index(planned)))
     }
 
     fn pick(&self, drafter: DrafterId, view: &View<'_>) -> Option<MicrobatchId> {

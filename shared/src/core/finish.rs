@@ -1,0 +1,75 @@
+//! The end of a run: every worker is told once.
+
+use super::{Action, Actions, Core, Phase, Presence, Status, TargetTask};
+use crate::id::{DrafterId, MicrobatchId, TargetId};
+
+impl Core {
+    /// Tells everybody to stop once nothing is left to do, or nothing is in flight any more after a stop was asked for.
+    pub(super) fn finish(&mut self, out: &mut Actions) {
+        let is_done = match self.state.phase {
+            Phase::Draining => true,
+            Phase::Running | Phase::Closing => self.state.open == 0,
+            Phase::New | Phase::Finished => false,
+        };
+        if !is_done || self.state.in_flight > 0 {
+            return;
+        }
+        self.skip_the_rest(out);
+        self.state.phase = Phase::Finished;
+        for i in 0..self.state.targets.len() {
+            if self.state.targets[i].presence == Presence::Present {
+                self.state.targets[i].presence = Presence::Stopped;
+                out.push(Action::StopTarget {
+                    target: TargetId::from_index(i),
+                });
+            }
+        }
+        for i in 0..self.state.drafters.len() {
+            if self.state.drafters[i].is_present() {
+                self.state.drafters[i].presence = Presence::Stopped;
+                out.push(Action::StopDrafter {
+                    drafter: DrafterId::from_index(i),
+                });
+            }
+        }
+        self.state.idle_targets.clear();
+        self.state.idle_drafters.clear();
+    }
+
+    /// After a stop, hidden states that nobody will train on are freed and their microbatches listed as skipped.
+    fn skip_the_rest(&mut self, out: &mut Actions) {
+        for i in 0..self.state.lives.len() {
+            let id = MicrobatchId::from_index(i);
+            let status = self.status(id);
+            if matches!(status, Status::Committed | Status::Failed) {
+                continue;
+            }
+            assert_ne!(
+                status,
+                Status::Trained,
+                "a stop finishes the step under way"
+            );
+            if status.is_alive() {
+                out.push(Action::Discard { microbatch: id });
+            }
+            if status.is_untaken() {
+                self.forget_untaken(id);
+            }
+            self.vacate(id);
+            self.state.lives[i].status = Status::Skipped;
+            self.state.open -= 1;
+        }
+        for lane in &mut self.state.lanes {
+            lane.clear();
+        }
+        for d in &mut self.state.drafters {
+            d.ready.clear();
+        }
+        for t in &mut self.state.targets {
+            t.task = TargetTask::Idle;
+        }
+        self.state.holding.clear();
+        self.state.again.clear();
+        self.state.next = self.state.lives.len() as u32;
+    }
+}

@@ -1,0 +1,111 @@
+//! Drafters train, and optimizer steps are applied.
+
+use super::{Action, Actions, Core, Group, Phase, Status};
+use crate::id::{DrafterId, MicrobatchId, StepId};
+use crate::policy::{Assignment, Barrier};
+
+impl Core {
+    /// Lets idle drafters train on what they hold for the step under way.
+    pub(super) fn train(&mut self, out: &mut Actions) -> bool {
+        let mut changed = false;
+        for i in 0..self.state.drafters.len() {
+            let drafter = DrafterId::from_index(i);
+            let Some(id) = self.next_training(drafter) else {
+                continue;
+            };
+            let d = &mut self.state.drafters[i];
+            let step = match self.policy.barrier {
+                Barrier::All => self.state.step,
+                Barrier::None => StepId(d.own_steps),
+            };
+            d.ready.pop_front();
+            d.training = Some(id);
+            self.state.lives[id.index()].status = Status::Training;
+            self.state.in_flight += 1;
+            out.push(Action::Train {
+                drafter,
+                microbatch: id,
+                step,
+            });
+            changed = true;
+        }
+        changed
+    }
+
+    fn next_training(&self, drafter: DrafterId) -> Option<MicrobatchId> {
+        let d = &self.state.drafters[drafter.index()];
+        let is_free = d.is_present() && d.training.is_none() && !d.applying;
+        let copies_in = d.fetching.is_some() && !self.policy.overlap;
+        let next = d.ready.front().copied().filter(|_| is_free && !copies_in)?;
+        let may_begin = match self.policy.barrier {
+            // Who joins while the others apply a step waits for its weights.
+            Barrier::All => self.state.drafters.iter().all(|d| !d.applying),
+            Barrier::None => self.state.phase == Phase::Running || d.has_begun_window(),
+        };
+        let is_of_this_step = if self.plan.is_composed() {
+            self.plan.step_of[next.index()] == self.state.step
+        } else {
+            match self.policy.assignment {
+                Assignment::Fixed => (d.trained.len() as u32) < self.grad_accum,
+                Assignment::Shared => {
+                    let running = self.state.drafters.iter().filter(|d| d.training.is_some());
+                    self.state.step_trained + (running.count() as u32) < self.view().window()
+                }
+            }
+        };
+        (may_begin && is_of_this_step).then_some(next)
+    }
+
+    /// Applies the optimizer step whose microbatches are all trained.
+    pub(super) fn apply(&mut self, out: &mut Actions) -> bool {
+        match self.policy.barrier {
+            Barrier::All => self.apply_to_all(out),
+            Barrier::None => self.apply_to_each(out),
+        }
+    }
+
+    fn apply_to_all(&mut self, out: &mut Actions) -> bool {
+        if !self.step_is_complete() {
+            return false;
+        }
+        let has_gradient = self.state.step_trained > 0;
+        if !has_gradient {
+            // All of a planned step failed: nothing to apply, the next one is due.
+            let planned = self.state.step.index() < self.plan.steps.len();
+            if planned {
+                self.begin_next_step();
+            }
+            return planned;
+        }
+        for d in self.state.drafters.iter_mut().filter(|d| d.is_present()) {
+            d.applying = true;
+        }
+        self.state.in_flight += 1;
+        out.push(Action::Apply {
+            step: self.state.step,
+            group: Group::All,
+        });
+        true
+    }
+
+    fn apply_to_each(&mut self, out: &mut Actions) -> bool {
+        let mut changed = false;
+        for i in 0..self.state.drafters.len() {
+            let drafter = DrafterId::from_index(i);
+            let d = &self.state.drafters[i];
+            let idle = d.is_present() && d.training.is_none() && !d.applying;
+            if !idle || d.trained.is_empty() || !self.share_is_done(drafter) {
+                continue;
+            }
+            let step = StepId(d.own_steps);
+            self.state.drafters[i].applying = true;
+            self.state.in_flight += 1;
+            out.push(Action::Apply {
+                step,
+                group: Group::One(drafter),
+            });
+            changed = true;
+        }
+        changed
+    }
+}

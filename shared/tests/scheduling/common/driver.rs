@@ -1,0 +1,518 @@
+//! A driver in forty lines of logic: an event list by (time, number), spans by stage, and faults at chosen moments.
+
+use shared::core::{Action, Actions, Core, Event, Group, Outcome, Presence, Stall, check};
+use shared::draw::{Seed, Stream};
+use shared::id::{DrafterId, MicrobatchId, TargetId};
+use shared::metrics::{Detail, Meter, Metrics};
+use shared::record::{Encoder, Record};
+use shared::time::{Span, Time};
+use std::collections::BTreeMap;
+
+/// How long work takes. [ns]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) forward: u64,
+    pub(crate) stage: u64,
+    pub(crate) fetch: u64,
+    pub(crate) train: u64,
+    pub(crate) apply: u64,
+    /// Forwards and trainings take up to so much longer, drawn by the seed.
+    pub(crate) spread: u64,
+    /// A wake-up comes so much later than asked for.
+    pub(crate) late: u64,
+    /// Of a thousand pieces of work, so many fail.
+    pub(crate) fail_permille: u64,
+    pub(crate) seed: Seed,
+}
+
+impl Times {
+    pub(crate) const ZERO: Self = Self {
+        forward: 0,
+        stage: 0,
+        fetch: 0,
+        train: 0,
+        apply: 0,
+        spread: 0,
+        late: 0,
+        fail_permille: 0,
+        seed: Seed(0),
+    };
+
+    pub(crate) const STEADY: Self = Self {
+        forward: 100,
+        stage: 10,
+        fetch: 10,
+        train: 60,
+        apply: 5,
+        ..Self::ZERO
+    };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worker {
+    Target(u16),
+    Drafter(u16),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A worker is lost.
+    Lose(Worker),
+    /// A worker is lost by a driver that reports its open work as failed first.
+    LoseLate(Worker),
+    /// A lost worker comes back.
+    Join(Worker),
+    /// The user asks for a stop.
+    Stop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Forward,
+    Stage,
+    Fetch,
+    Train,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Done,
+    Stalled(Stall),
+}
+
+/// A piece of work under way, with those whose loss ends it.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    end: Event,
+    target: Option<TargetId>,
+    drafter: Option<DrafterId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Job(Job),
+    Fault(Fault),
+}
+
+pub(crate) struct Driver {
+    pub(crate) core: Core,
+    pub(crate) records: Vec<Record>,
+    pub(crate) now: Time,
+    times: Times,
+    always_fails: Vec<(Kind, MicrobatchId)>,
+    list: BTreeMap<(Time, u64), Entry>,
+    number: u64,
+    actions: Actions,
+    meter: Meter,
+    watch: Option<fn(&Core)>,
+}
+
+impl Driver {
+    pub(crate) fn new(core: Core, times: Times) -> Self {
+        let detail = Detail {
+            points: true,
+            timeline_steps: 3,
+        };
+        Self {
+            meter: Meter::new(&core, detail),
+            core,
+            records: Vec::new(),
+            now: Time::ZERO,
+            times,
+            always_fails: Vec::new(),
+            list: BTreeMap::new(),
+            number: 0,
+            actions: Actions::new(),
+            watch: None,
+        }
+    }
+
+    pub(crate) fn at(mut self, ns: u64, fault: Fault) -> Self {
+        self.push(Time::from_ns(ns), Entry::Fault(fault));
+        self
+    }
+
+    pub(crate) fn failing(mut self, kind: Kind, microbatch: u32) -> Self {
+        self.always_fails.push((kind, MicrobatchId(microbatch)));
+        self
+    }
+
+    /// Calls `watch` with the core after every event.
+    pub(crate) fn watched(mut self, watch: fn(&Core)) -> Self {
+        self.watch = Some(watch);
+        self
+    }
+
+    /// Runs to the end, checking after every event.
+    pub(crate) fn run(&mut self) -> End {
+        self.tell(Event::Started);
+        while !self.core.is_finished() {
+            let is_at_work = self.list.values().any(|e| matches!(e, Entry::Job(_)));
+            let stall = self.core.stall();
+            assert_eq!(
+                stall.is_none(),
+                is_at_work,
+                "a run stalls when nothing is under way, and only then: {stall:?}\n{:?}",
+                self.core.state()
+            );
+            let Some(((at, _), entry)) = self.list.pop_first() else {
+                return End::Stalled(stall.expect("nothing is under way"));
+            };
+            self.now = at;
+            match entry {
+                Entry::Job(job) => {
+                    let event = self.with_outcome(job.end);
+                    self.tell(event);
+                }
+                Entry::Fault(fault) => self.inject(fault),
+            }
+            assert!(self.records.len() < 200_000, "the run does not end");
+        }
+        self.check_end();
+        End::Done
+    }
+
+    pub(crate) fn metrics(&self) -> Metrics {
+        self.meter.clone().finish(&self.core)
+    }
+
+    /// The records as lines of a trace.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        let mut encoder = Encoder::default();
+        for record in &self.records {
+            encoder.record(&mut text, record.at, &record.event, &record.actions);
+        }
+        text
+    }
+
+    pub(crate) fn digest(&self) -> u64 {
+        let mut digest = shared::record::Digest::default();
+        digest.add(self.text().as_bytes());
+        digest.finish()
+    }
+
+    pub(crate) fn tell(&mut self, event: Event) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.core.on(self.now, event, &mut actions);
+        self.records.push(Record {
+            at: self.now,
+            event,
+            actions: actions.as_slice().to_vec(),
+        });
+        if let Err(broken) = check(&self.core) {
+            panic!(
+                "{broken}\nafter\n{}{:#?}",
+                self.last_lines(),
+                self.core.state()
+            );
+        }
+        if let Some(watch) = self.watch {
+            watch(&self.core);
+        }
+        self.meter
+            .observe(self.now, &event, actions.as_slice(), &self.core);
+        for &action in actions.as_slice() {
+            self.carry_out(action);
+        }
+        actions.clear();
+        self.actions = actions;
+    }
+
+    fn last_lines(&self) -> String {
+        let text = self.text();
+        let lines: Vec<_> = text.lines().collect();
+        let from = lines.len().saturating_sub(40);
+        lines[from..].join("\n") + "\n"
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        let outcome = Outcome::Done;
+        let times = self.times;
+        let (span, end, target, drafter) = match action {
+            Action::Forward { target, microbatch } => {
+                let end = Event::ForwardEnded {
+                    target,
+                    microbatch,
+                    outcome,
+                };
+                let span = times.forward + self.noise(Stream::Forward, microbatch);
+                (span, end, Some(target), None)
+            }
+            Action::Stage {
+                target,
+                microbatch,
+                drafter,
+            } => {
+                let end = Event::StageEnded {
+                    microbatch,
+                    outcome,
+                };
+                (times.stage, end, Some(target), drafter)
+            }
+            Action::Fetch {
+                drafter,
+                microbatch,
+                target,
+            } => {
+                let end = Event::FetchEnded {
+                    drafter,
+                    microbatch,
+                    outcome,
+                };
+                (times.fetch, end, target, Some(drafter))
+            }
+            Action::Train {
+                drafter,
+                microbatch,
+                ..
+            } => {
+                let end = Event::TrainEnded {
+                    drafter,
+                    microbatch,
+                    outcome,
+                };
+                let span = times.train + self.noise(Stream::Train, microbatch);
+                (span, end, None, Some(drafter))
+            }
+            Action::Apply { step, group } => {
+                (times.apply, Event::StepApplied { step, group }, None, None)
+            }
+            Action::Wake { at } => {
+                let span = (at - self.now).as_ns() + times.late;
+                (span, Event::WakeDue, None, None)
+            }
+            Action::Admit { .. }
+            | Action::Discard { .. }
+            | Action::StopTarget { .. }
+            | Action::StopDrafter { .. } => return,
+        };
+        let job = Job {
+            end,
+            target,
+            drafter,
+        };
+        self.push(self.now + Span::from_ns(span), Entry::Job(job));
+    }
+
+    fn push(&mut self, at: Time, entry: Entry) {
+        self.list.insert((at, self.number), entry);
+        self.number += 1;
+    }
+
+    fn noise(&self, stream: Stream, microbatch: MicrobatchId) -> u64 {
+        let key = self.core.plan().microbatch(microbatch).key;
+        let seed = self.times.seed;
+        seed.below(stream, key.into(), self.times.spread + 1)
+    }
+
+    fn with_outcome(&self, end: Event) -> Event {
+        let fails = |kind, microbatch| {
+            let drawn = self
+                .times
+                .seed
+                .below(Stream::Fault, self.records.len() as u64, 1000);
+            drawn < self.times.fail_permille || self.always_fails.contains(&(kind, microbatch))
+        };
+        match end {
+            Event::ForwardEnded { microbatch, .. } if fails(Kind::Forward, microbatch) => {
+                failed(end)
+            }
+            Event::StageEnded { microbatch, .. } if fails(Kind::Stage, microbatch) => failed(end),
+            Event::FetchEnded { microbatch, .. } if fails(Kind::Fetch, microbatch) => failed(end),
+            Event::TrainEnded { microbatch, .. } if fails(Kind::Train, microbatch) => failed(end),
+            _ => end,
+        }
+    }
+
+    fn inject(&mut self, fault: Fault) {
+        match fault {
+            Fault::Stop => self.tell(Event::StopAsked),
+            Fault::Join(Worker::Target(t)) => {
+                if self.core.state().targets[usize::from(t)].presence == Presence::Lost {
+                    self.tell(Event::TargetJoined(TargetId(t)));
+                }
+            }
+            Fault::Join(Worker::Drafter(d)) => {
+                let drafter = &self.core.state().drafters[usize::from(d)];
+                if drafter.presence == Presence::Lost && !drafter.applying {
+                    self.tell(Event::DrafterJoined(DrafterId(d)));
+                }
+            }
+            Fault::Lose(worker) => self.lose(worker, false),
+            Fault::LoseLate(worker) => self.lose(worker, true),
+        }
+    }
+
+    fn lose(&mut self, worker: Worker, failures_first: bool) {
+        let (presence, event) = match worker {
+            Worker::Target(t) => (
+                self.core.state().targets[usize::from(t)].presence,
+                Event::TargetLost(TargetId(t)),
+            ),
+            Worker::Drafter(d) => (
+                self.core.state().drafters[usize::from(d)].presence,
+                Event::DrafterLost(DrafterId(d)),
+            ),
+        };
+        if presence != Presence::Present {
+            return;
+        }
+        if failures_first {
+            for job in self.open_work(worker) {
+                self.fail(job);
+            }
+        }
+        if !self.core.is_finished() {
+            self.tell(event);
+        }
+        for job in self.open_work(worker) {
+            self.fail(job);
+        }
+        assert!(
+            self.open_work(worker).is_empty(),
+            "who is lost gets no new work"
+        );
+    }
+
+    fn open_work(&self, worker: Worker) -> Vec<(Time, u64)> {
+        let is_hit = |job: &Job| match worker {
+            Worker::Target(t) => job.target == Some(TargetId(t)),
+            Worker::Drafter(d) => job.drafter == Some(DrafterId(d)),
+        };
+        let entries = self.list.iter();
+        entries
+            .filter(|(_, entry)| matches!(entry, Entry::Job(job) if is_hit(job)))
+            .map(|(&key, _)| key)
+            .collect()
+    }
+
+    fn fail(&mut self, key: (Time, u64)) {
+        if let Some(Entry::Job(job)) = self.list.remove(&key) {
+            self.tell(failed(job.end));
+        }
+    }
+
+    /// What must hold of every finished run, whatever happened.
+    fn check_end(&self) {
+        let state = self.core.state();
+        let hs = &state.hs;
+        assert_eq!(
+            (hs.slots.count, hs.alive.count),
+            (0, 0),
+            "nothing is left over"
+        );
+        assert_eq!(state.in_flight, 0, "everything under way came home");
+        assert!(state.holding.is_empty() && state.lanes.iter().all(|lane| lane.is_empty()));
+        let mut stopped = Vec::new();
+        for action in self.records.iter().flat_map(|r| &r.actions) {
+            match *action {
+                Action::StopTarget { target } => stopped.push(Worker::Target(target.0)),
+                Action::StopDrafter { drafter } => stopped.push(Worker::Drafter(drafter.0)),
+                _ => {}
+            }
+        }
+        let targets =
+            (0..state.targets.len()).filter(|&t| state.targets[t].presence != Presence::Lost);
+        let drafters =
+            (0..state.drafters.len()).filter(|&d| state.drafters[d].presence != Presence::Lost);
+        let expected: Vec<_> = targets
+            .map(|t| Worker::Target(t as u16))
+            .chain(drafters.map(|d| Worker::Drafter(d as u16)))
+            .collect();
+        assert_eq!(
+            stopped, expected,
+            "each worker that is there is told to stop once"
+        );
+        self.check_training();
+    }
+
+    /// Replays the orders alone: what is committed was trained in the step that committed it, once.
+    fn check_training(&self) {
+        let drafters = self.core.state().drafters.len();
+        let mut trained = vec![Vec::new(); drafters];
+        let mut commits = vec![0_u32; self.core.plan().microbatches.len()];
+        for record in &self.records {
+            match record.event {
+                Event::TrainEnded {
+                    drafter,
+                    microbatch,
+                    outcome: Outcome::Done,
+                } => trained[drafter.index()].push(microbatch),
+                Event::DrafterLost(drafter) if !self.is_applying(record.at, drafter) => {
+                    trained[drafter.index()].clear();
+                }
+                Event::StepApplied { group, .. } => {
+                    for (d, done) in trained.iter_mut().enumerate() {
+                        if group == Group::All || group == Group::One(DrafterId::from_index(d)) {
+                            done.drain(..).for_each(|id| commits[id.index()] += 1);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (id, (life, &commits)) in self.core.state().lives.iter().zip(&commits).enumerate() {
+            let expected = u32::from(life.status == shared::core::Status::Committed);
+            assert_eq!(
+                commits, expected,
+                "m{id} is trained on exactly once or listed: {life:?}"
+            );
+        }
+    }
+
+    /// Whether a step of a drafter was being applied when it was lost.
+    fn is_applying(&self, at: Time, drafter: DrafterId) -> bool {
+        let mut applying = false;
+        for record in &self.records {
+            let is_mine = |group| group == Group::All || group == Group::One(drafter);
+            match record.event {
+                Event::StepApplied { group, .. } if is_mine(group) => applying = false,
+                Event::DrafterLost(lost) if lost == drafter && record.at == at => return applying,
+                _ => {}
+            }
+            for action in &record.actions {
+                if matches!(*action, Action::Apply { group, .. } if is_mine(group)) {
+                    applying = true;
+                }
+            }
+        }
+        applying
+    }
+}
+
+fn failed(end: Event) -> Event {
+    let outcome = Outcome::Failed;
+    match end {
+        Event::ForwardEnded {
+            target, microbatch, ..
+        } => Event::ForwardEnded {
+            target,
+            microbatch,
+            outcome,
+        },
+        Event::StageEnded { microbatch, .. } => Event::StageEnded {
+            microbatch,
+            outcome,
+        },
+        Event::FetchEnded {
+            drafter,
+            microbatch,
+            ..
+        } => Event::FetchEnded {
+            drafter,
+            microbatch,
+            outcome,
+        },
+        Event::TrainEnded {
+            drafter,
+            microbatch,
+            ..
+        } => Event::TrainEnded {
+            drafter,
+            microbatch,
+            outcome,
+        },
+        other => other,
+    }
+}
