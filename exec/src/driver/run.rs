@@ -11,7 +11,7 @@ use crate::error::{DriverError, Site, WorkerId};
 use crate::store::{Slots, Store};
 use crate::worker::{Piece, Report};
 use shared::core::{Actions, Core, Event, Outcome};
-use shared::id::Bytes;
+use shared::id::{Bytes, MicrobatchId};
 use shared::time::Time;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -198,8 +198,9 @@ impl<B: Backend> Run<B> {
         }
     }
 
-    /// The core is told of a lost worker, then its open work is answered as failed. A drafter that is lost in the middle of an
-    /// optimizer step ends the run: nobody can say which weights were updated.
+    /// The core is told of a lost worker, then its open work is answered as failed. The last
+    /// drafter's loss ends the run, and so does that of one in the middle of an optimizer step: nobody can say which weights were
+    /// updated.
     fn on_panic(
         &mut self,
         worker: WorkerId,
@@ -217,7 +218,8 @@ impl<B: Backend> Run<B> {
         };
         self.lost.push(Loss { site, message });
         self.crew.dismiss(worker);
-        if self.ledger.is_applied_to(worker) {
+        let is_last_drafter = self.crew.drafters().next().is_none();
+        if is_last_drafter || self.ledger.is_applied_to(worker) {
             return Err(self.last_panic());
         }
         self.store.lose(worker.into());
@@ -229,10 +231,7 @@ impl<B: Backend> Run<B> {
         while let Some(piece) = self.ledger.close_first(worker) {
             self.feed(fact(worker, &piece, Outcome::Failed), actions, observer)?;
         }
-        match self.crew.drafters().next() {
-            Some(_) => Ok(()),
-            None => Err(self.last_panic()),
-        }
+        Ok(())
     }
 
     /// One record: stamp, ask the core, show, carry out.
@@ -249,6 +248,13 @@ impl<B: Backend> Run<B> {
             _ => {}
         }
         self.core.on(self.now, event, actions);
+        if has_failed(&event) || !self.lost.is_empty() {
+            let lives = &self.core.state().lives;
+            let is_alive = |id: MicrobatchId| lives[id.index()].status.is_alive();
+            self.store.retain(is_alive);
+            self.slots
+                .retain(|id| is_alive(id) && lives[id.index()].has_slot);
+        }
         self.slots.record(&event, actions.as_slice());
         if let Some(breach) = self.slots.breach() {
             panic!("slots and bytes are within the policy's caps: {breach}");
@@ -262,10 +268,6 @@ impl<B: Backend> Run<B> {
             self.carry_out(*action);
         }
         actions.clear();
-        if is_setback(&event) {
-            let lives = &self.core.state().lives;
-            self.store.retain(|id| lives[id.index()].status.is_alive());
-        }
         Ok(())
     }
 
@@ -316,14 +318,14 @@ impl<B: Backend> Run<B> {
     }
 }
 
-/// Whether hidden states may have become useless by this without an order to discard them.
-fn is_setback(event: &Event) -> bool {
+/// Whether hidden states may have become useless, and slots free, without an order that says so. After a loss any event may do that:
+/// what was done for a worker that is lost counts as failed.
+fn has_failed(event: &Event) -> bool {
     match event {
         Event::ForwardEnded { outcome, .. }
         | Event::StageEnded { outcome, .. }
         | Event::FetchEnded { outcome, .. }
         | Event::TrainEnded { outcome, .. } => *outcome == Outcome::Failed,
-        Event::TargetLost(_) | Event::DrafterLost(_) => true,
         _ => false,
     }
 }

@@ -17,7 +17,7 @@ pub struct Occupied {
 
 /// Who holds a slot, told from events and actions alone: the core's own count is not asked, so a breach of a cap shows.
 ///
-/// Records do not say whether a slot stays reserved after a failed attempt; until the next attempt it is not counted here.
+/// Records do not say whether a slot stays reserved after a failed attempt; until the next attempt it is not counted.
 ///
 /// Invariant: slots and bytes are within the policy's caps after every record.
 #[derive(Clone, Debug)]
@@ -50,6 +50,14 @@ impl Slots {
         actions.iter().for_each(|action| self.on_action(action));
         self.peak.slots = self.peak.slots.max(self.total.slots);
         self.peak.bytes = self.peak.bytes.max(self.total.bytes);
+    }
+
+    /// Releases all slots but those that `keep` says: records do not tell which slots fall free by a lost worker.
+    pub fn retain(&mut self, keep: impl Fn(MicrobatchId) -> bool) {
+        let held: Vec<MicrobatchId> = self.held.iter().copied().collect();
+        for id in held.into_iter().filter(|id| !keep(*id)) {
+            self.release(id);
+        }
     }
 
     /// What is occupied now, in all.

@@ -45,7 +45,10 @@ pub(crate) fn plan_for(policy: &Policy, count: usize) -> Arc<Plan> {
         grad_accum: GRAD_ACCUM,
         tail: Tail::Short,
         mix: MixRule {
-            step_min: policy.mix_step_min.min(BUCKETS),
+            step_min: policy
+                .mix_step_min
+                .min(policy.drafters as u8 * GRAD_ACCUM as u8)
+                .min(BUCKETS),
             window_min: 0,
         },
         assign: composed && policy.assignment == Assignment::Fixed,
