@@ -17,6 +17,8 @@ pub(crate) struct Cli {
 pub(crate) enum Verb {
     /// Simulate a scenario's policies and write the best one to best.toml
     Sim(SimArgs),
+    /// Run a policy for real and record it
+    Exec(ExecArgs),
     /// Validate scenarios or policies without running them
     Check(CheckArgs),
     /// Feed a trace to the scheduling core again and compare every decision
@@ -49,6 +51,40 @@ pub(crate) struct SimArgs {
     /// Leave out figures and the HTML report
     #[arg(long)]
     pub(crate) no_figures: bool,
+}
+
+/// Where a policy runs
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum BackendArg {
+    /// The best that this machine and the policy's model allow
+    Auto,
+    /// Real models on the CPU
+    Cpu,
+    /// No model: threads that wait as long as the policy's costs say, and move scaled bytes
+    Emulated,
+}
+
+/// Arguments of `dflash exec`
+#[derive(Debug, Args)]
+pub(crate) struct ExecArgs {
+    /// The policy file, as `dflash sim` writes it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: PathBuf,
+    /// Where to run it
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) backend: BackendArg,
+    /// Set a key of the policy file, e.g. exec.optimizer.learning_rate=1e-3
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Directory for trace.txt, metrics.jsonl, figures and checkpoint/ [default: reports/NAME-exec]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Emulated seconds in one second on the wall [default: so that a forward takes 40 ms]
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) speedup: Option<f64>,
+    /// Real bytes for each emulated byte [default: so that all slots take 16 MB]
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) byte_scale: Option<f64>,
 }
 
 /// Arguments of `dflash check`

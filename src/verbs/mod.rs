@@ -4,5 +4,6 @@ pub(crate) mod best;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod data;
+pub(crate) mod exec;
 pub(crate) mod replay;
 pub(crate) mod sim;
