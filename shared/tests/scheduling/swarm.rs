@@ -275,7 +275,7 @@ impl Drop for Named {
 }
 
 /// Seeds to run: a debug build is slower.
-const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 10_000 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 60_000 };
 
 #[test]
 fn whatever_a_seed_draws_ends_and_replays() {
