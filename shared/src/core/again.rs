@@ -93,7 +93,8 @@ impl Core {
     /// states that hold what it lacks, a slot or a target. Without faults this never happens.
     pub(super) fn break_standstill(&mut self, out: &mut Actions) -> bool {
         let state = &self.state;
-        if state.in_flight > 0 || state.wake.is_some() || state.paused {
+        let nobody_trains = self.present_drafters().next().is_none();
+        if state.in_flight > 0 || state.wake.is_some() || state.paused || nobody_trains {
             return false;
         }
         let given_up = match self.policy.queue {

@@ -90,7 +90,7 @@ fn caps(policy: &Policy, facts: &RunFacts, needed: u32, why: &str, found: &mut F
 
 /// With a queue a drafter, caps on what they share let one drafter's queue starve another's.
 fn shared_caps(policy: &Policy, found: &mut Found) {
-    if policy.barrier == Barrier::None || policy.drafters < 2 {
+    if policy.drafters < 2 {
         return;
     }
     let drafters = u32::from(policy.drafters);
@@ -105,7 +105,7 @@ fn shared_caps(policy: &Policy, found: &mut Found) {
         ("bytes_per_bucket", policy.bytes_per_bucket.is_some()),
     ];
     for (key, _) in caps.into_iter().filter(|&(_, is_risk)| is_risk) {
-        found.warn(key, "it can deadlock: one drafter's hidden states may fill it while the others wait for theirs at the barrier; cap by drafter instead".into());
+        found.warn(key, "it can deadlock: one drafter's hidden states may fill it while another waits for its own; cap by drafter instead".into());
     }
 }
 
