@@ -19,6 +19,8 @@ pub(crate) enum Verb {
     Sim(SimArgs),
     /// Run a policy for real and record it
     Exec(ExecArgs),
+    /// Search, calibrate and train on text found on this machine, and compare prediction with measurement
+    Quickstart(QuickstartArgs),
     /// Validate scenarios or policies without running them
     Check(CheckArgs),
     /// Feed a trace to the scheduling core again and compare every decision
@@ -85,6 +87,17 @@ pub(crate) struct ExecArgs {
     /// Real bytes for each emulated byte [default: so that all slots take 16 MB]
     #[arg(long, value_name = "SHARE")]
     pub(crate) byte_scale: Option<f64>,
+}
+
+/// Arguments of `dflash quickstart`
+#[derive(Debug, Args)]
+pub(crate) struct QuickstartArgs {
+    /// Directory for everything it writes
+    #[arg(long, value_name = "DIR", default_value = "reports/quickstart")]
+    pub(crate) out: PathBuf,
+    /// Set a key of its scenario, e.g. workload.samples=500
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
 }
 
 /// Arguments of `dflash check`

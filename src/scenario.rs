@@ -149,6 +149,8 @@ pub(crate) struct Case {
     pub(crate) lengths: Arc<Vec<u32>>,
     /// How to search among cases.
     pub(crate) search: Search,
+    /// The folder of the file that describes data and models: their paths are relative to it.
+    pub(crate) folder: Option<PathBuf>,
 }
 
 /// All cases of what was loaded, checked section by section.
@@ -163,6 +165,7 @@ pub(crate) fn cases(input: &Input) -> Result<Vec<Case>, Failure> {
                 entry: 0,
                 lengths,
                 search: Search::default(),
+                folder: exec_folder(loaded),
             }])
         }
         Input::Scenario { loaded, points } => {
@@ -190,6 +193,7 @@ fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Ca
         entry: point.entry,
         lengths,
         search: file.search.clone(),
+        folder: exec_folder(loaded),
         file: PolicyFile {
             kind: Kind::Policy,
             name: file.name,
@@ -327,6 +331,12 @@ fn read_lengths(file: &Path) -> Result<Vec<u32>, Failure> {
         )));
     }
     Ok(lengths)
+}
+
+fn exec_folder(loaded: &Loaded) -> Option<PathBuf> {
+    loaded
+        .file_of("exec.data")
+        .and_then(|file| file.parent().map(Path::to_path_buf))
 }
 
 /// The lengths of the samples that the data section describes.

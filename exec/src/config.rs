@@ -116,6 +116,8 @@ pub struct TargetSection {
     pub target_layer_ids: Vec<usize>,
     /// How many layers are captured when `target_layer_ids` is empty.
     pub captured_layers: usize,
+    /// Standard deviation of random weights. Small models need more than large ones for outputs that differ between tokens.
+    pub initializer_range: f64,
 }
 
 impl Default for TargetSection {
@@ -130,6 +132,7 @@ impl Default for TargetSection {
             intermediate_size: 160,
             target_layer_ids: Vec::new(),
             captured_layers: 3,
+            initializer_range: 0.1,
         }
     }
 }

@@ -1,9 +1,11 @@
 //! One file a verb: arguments to settings to library calls to output.
 
 pub(crate) mod best;
+pub(crate) mod calibrate;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod data;
 pub(crate) mod exec;
+pub(crate) mod quickstart;
 pub(crate) mod replay;
 pub(crate) mod sim;

@@ -1,15 +1,17 @@
 //! `dflash exec`: run a policy for real and record it.
 
 mod backend;
+pub(crate) mod cpu;
 mod emulated;
 mod observer;
 mod settle;
+mod threads;
 
 use crate::cli::ExecArgs;
 use crate::failure::{Failure, code};
 use crate::output::OutputDir;
 use crate::report;
-use crate::scenario::{Case, Input, PolicyFile, cases, open};
+use crate::scenario::{Case, Input, cases, open};
 use crate::terminal::{note, say};
 use crate::verbs::sim::{plain, stop_on_signal};
 use exec::backend::Backend;
@@ -23,7 +25,9 @@ use sim::Work;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub(crate) use backend::Choice;
+use backend::Choice;
+pub(crate) use settle::training;
+pub(crate) use threads::one_for_tensors;
 
 /// A policy ready to run: its file, the lengths of the data, its work and its plan.
 pub(crate) struct Ready {
@@ -41,6 +45,9 @@ pub(crate) struct Ran {
 pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
     let ready = prepare(&args.policy, &args.sets)?;
     let choice = backend::choose(args.backend, &ready)?;
+    if choice == Choice::Cpu {
+        threads::one_for_tensors()?;
+    }
     let name = plain(&ready.case.file.name);
     let out = args
         .out
@@ -52,8 +59,15 @@ pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
     }
     let ran = match choice {
         Choice::Emulated => {
-            let backend = emulated::backend(&ready, args.speedup, args.byte_scale)?;
-            drive(&ready, backend, &dir, "emulated", &mut |_, _| Ok(observer::Fields::new()))?
+            let backend = Arc::new(emulated::backend(&ready, args.speedup, args.byte_scale)?);
+            drive(&ready, backend, &dir, "emulated", &mut |_, _| {
+                Ok(observer::Fields::new())
+            })?
+        }
+        Choice::Cpu => {
+            let trained = cpu::train(&ready, &dir)?;
+            training(&trained).into_iter().for_each(say);
+            trained.ran
         }
     };
     finish(&ready, &ran, &dir)?;
@@ -95,7 +109,7 @@ pub(crate) fn ready(case: Case) -> Result<Ready, Failure> {
 /// on the weights, with its number and whether it is the last; it returns fields for metrics.jsonl.
 pub(crate) fn drive<B: Backend>(
     ready: &Ready,
-    backend: B,
+    backend: Arc<B>,
     dir: &OutputDir,
     driver_name: &str,
     on_step: &mut dyn FnMut(u32, bool) -> Result<observer::Fields, String>,
@@ -108,7 +122,7 @@ pub(crate) fn drive<B: Backend>(
         shared::draw::Seed(file.seed),
     );
     let mut recorder = Recorder::begin(&core, &ready.case, dir, driver_name, on_step)?;
-    let driver = Driver::new(core, Arc::new(backend), Options::default());
+    let driver = Driver::new(core, backend, Options::default());
     stop_with(&driver);
     let outcome = driver.run(&mut recorder);
     let metrics = recorder.end()?;
@@ -151,10 +165,4 @@ pub(crate) fn finish(ready: &Ready, ran: &Ran, dir: &OutputDir) -> Result<(), Fa
         say(line);
     }
     Ok(())
-}
-
-/// The throughput that the simulator gives this very run: same plan, same service times.
-pub(crate) fn predicted(file: &PolicyFile, ready: &Ready) -> Result<sim::Outcome, Failure> {
-    let detail = shared::metrics::Detail::default();
-    sim::run(&file.resolved(), &ready.work, detail, &mut sim::Nobody).map_err(Failure::usage)
 }

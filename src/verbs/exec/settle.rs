@@ -1,5 +1,6 @@
 //! What is said before and after a run: what differs from the search, what to expect, and how it came out.
 
+use super::cpu::{Trained, digest_of};
 use super::{Choice, Ran, Ready};
 use crate::scenario::{Case, PolicyFile};
 use crate::verbs::best::{costs_hash, lengths_hash};
@@ -67,4 +68,33 @@ pub(crate) fn closing(file: &PolicyFile, ran: &Ran) -> Vec<String> {
         lines.push(format!("lost {}: {}", loss.site, loss.message));
     }
     lines
+}
+
+/// How training went.
+pub(crate) fn training(trained: &Trained) -> Vec<String> {
+    let (first, last) = ends(&trained.steps.iter().map(|s| s.loss).collect::<Vec<_>>());
+    let accepted = trained
+        .steps
+        .last()
+        .map_or(0.0, |s| s.expected_accepted_length);
+    let mut lines = vec![format!(
+        "loss {first:.3} at first, {last:.3} at last over {} steps; expected accepted length {accepted:.2}",
+        trained.steps.len()
+    )];
+    let digest = digest_of(&trained.checkpoint).unwrap_or_default();
+    lines.push(format!(
+        "checkpoint {} ({digest})",
+        trained.checkpoint.display()
+    ));
+    lines
+}
+
+/// Means over the first and the last tenth of a series.
+pub(crate) fn ends(series: &[f64]) -> (f64, f64) {
+    let tenth = series.len().div_ceil(10);
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
+    (
+        mean(&series[..tenth]),
+        mean(&series[series.len() - tenth..]),
+    )
 }
