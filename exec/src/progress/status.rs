@@ -47,7 +47,7 @@ pub struct Status {
     pub pool: Vec<Use>,
     /// Slots in use.
     pub slots: Use,
-    /// The cap on slots, if the policy has one. [slots]
+    /// The cap on slots, if the policy has one.
     pub slots_max: Option<u32>,
     /// What holds the run up.
     pub bottleneck: Option<Bottleneck>,

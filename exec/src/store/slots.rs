@@ -75,7 +75,7 @@ impl Slots {
         self.peak
     }
 
-    /// The policy's cap on all slots, if it has one. [slots]
+    /// The policy's cap on all slots, if it has one.
     pub fn slots_max(&self) -> Option<u32> {
         let drafters = u32::from(self.policy.drafters);
         let by_drafter = self.policy.depth_per_drafter.map(|depth| depth * drafters);

@@ -42,7 +42,7 @@ pub struct ServiceTimes {
 pub struct Emulation {
     /// How long each piece of work takes.
     pub times: ServiceTimes,
-    /// Hidden states of each microbatch. [bytes]
+    /// Size of each microbatch's hidden states, in bytes.
     pub bytes: Vec<Bytes>,
     /// Real bytes for each emulated byte, from 0 to 1.
     pub byte_scale: f64,
