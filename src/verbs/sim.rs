@@ -10,7 +10,7 @@ use crate::terminal::{bar, note, say};
 use crate::verbs::best;
 use sim::{Choice, Point, Row, Verdict, choose, sweep};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a search gave.
@@ -142,20 +142,24 @@ fn verdict(searched: &Searched, best: Option<&PolicyFile>) -> Result<(), Failure
     )))
 }
 
-/// Set once by the first Ctrl-C; the second ends the process at once.
+/// Set once by the first Ctrl-C; the second ends the process at once. All verbs of one process share it.
 pub(crate) fn stop_on_signal() -> Arc<AtomicBool> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    let handler = move || {
-        if flag.swap(true, Ordering::SeqCst) {
-            std::process::exit(i32::from(code::INTERRUPTED));
+    static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    let install = || {
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let handler = move || {
+            if flag.swap(true, Ordering::SeqCst) {
+                std::process::exit(i32::from(code::INTERRUPTED));
+            }
+            note("stopping; once more to stop at once");
+        };
+        if let Err(error) = ctrlc::set_handler(handler) {
+            note(format!("Ctrl-C will stop at once: {error}"));
         }
-        note("stopping; once more to stop at once");
+        stop
     };
-    if let Err(error) = ctrlc::set_handler(handler) {
-        note(format!("Ctrl-C will stop at once: {error}"));
-    }
-    stop
+    Arc::clone(STOP.get_or_init(install))
 }
 
 /// A scenario's name as a folder: no separators.
