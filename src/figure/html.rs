@@ -190,6 +190,7 @@ caption { text-align: left; font-weight: 600; font-size: 16px; padding: 0 0 6px;
 th, td { padding: 5px 10px; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { border-bottom: 2px solid var(--muted); vertical-align: bottom; }
 .number { text-align: right; }
+td:first-child { white-space: nowrap; }
 td.number { white-space: nowrap; }
 tbody tr:nth-child(even) { background: var(--soft); }
 figure { margin: 0 0 28px; background: #ffffff; border: 1px solid var(--line); border-radius: 6px; padding: 8px; }

@@ -5,13 +5,13 @@ use super::curve::{steps, thinned};
 use super::font::cut;
 use super::frame::{Frame, LIMIT_SPACE, draw_limit};
 use super::sheet::{Point, Sheet, Text};
-use super::style::{MARGIN, SHEET_HEIGHT, TEXT_SIZE, series_color};
+use super::style::{MARGIN, SHEET_HEIGHT, TEXT_SIZE, TICK_SIZE, series_color};
 use super::{Figure, Heading};
 
 /// Slots in use of one policy.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotsSeries {
-    /// The policy.
+    /// What stands above the panel: the policy.
     pub(crate) name: String,
     /// Which of the series colours it has.
     pub(crate) color: usize,
@@ -32,8 +32,10 @@ pub(crate) struct SlotsOverTime {
 const PANEL_MIN: f64 = 190.0;
 /// Height taken by heading and axis title, generously.
 const AROUND: f64 = 230.0;
+/// Ticks that a low panel has room for.
+const TICKS_MAX: usize = 5;
 /// Height of the line with a policy's name.
-const NAME_HEIGHT: f64 = 34.0;
+const NAME_HEIGHT: f64 = 38.0;
 
 impl Figure for SlotsOverTime {
     fn heading(&self) -> &Heading {
@@ -51,34 +53,47 @@ impl Figure for SlotsOverTime {
     }
 
     fn draw(&self, sheet: &mut Sheet, top: f64) {
-        let slots = |series: &SlotsSeries| {
-            let values = series.points.iter().map(|p| p.1).chain(series.cap);
-            Axis::from_zero("HS slots in use", values).whole_ticks()
-        };
         let widest = self
             .series
             .iter()
-            .map(|series| slots(series).widest_label())
+            .map(|series| series.axis().widest_label())
             .fold(0.0, f64::max);
         let title_space = TEXT_SIZE * 1.5;
         let pitch = (sheet.height - MARGIN - title_space - top) / self.series.len() as f64;
         for (index, series) in self.series.iter().enumerate() {
             let is_last = index + 1 == self.series.len();
-            let title = if is_last { "Time [s]" } else { "" };
             let from = top + index as f64 * pitch + NAME_HEIGHT;
-            let to = top + (index + 1) as f64 * pitch + if is_last { title_space } else { 0.0 };
-            let y = slots(series);
+            let mut x = Axis::time("", self.points().map(|p| p.0));
+            let mut to = from + pitch - NAME_HEIGHT;
+            if is_last {
+                x.title = "Time [s]".to_owned();
+                to += title_space;
+            } else {
+                // The labels of the last panel serve all.
+                x.ticks.iter_mut().for_each(|(_, label)| label.clear());
+                to += TICK_SIZE * 1.2;
+            }
+            let y = series.axis();
             // Panels line up, whatever the width of their labels.
-            let left = MARGIN + widest - y.widest_label();
+            let left = MARGIN + title_space + widest - y.widest_label();
             let right = sheet.width - MARGIN - self.limit_space();
-            let x = Axis::time(title, self.points().map(|p| p.0));
             let frame = Frame::within((left, from), (right, to), x, y);
             let name = cut(&series.name, TEXT_SIZE, true, frame.right - frame.left);
-            let at = (frame.left, from - 4.0);
+            let at = (frame.left, from);
             sheet.text(Text::new(at, name).size(TEXT_SIZE).bold());
             frame.draw(sheet);
             draw_series(sheet, &frame, series);
         }
+        let middle = (top + sheet.height - MARGIN - title_space) / 2.0;
+        let title = Text::new((MARGIN + TEXT_SIZE, middle), "HS slots in use");
+        sheet.text(title.size(TEXT_SIZE).middle().upwards());
+    }
+}
+
+impl SlotsSeries {
+    fn axis(&self) -> Axis {
+        let values = self.points.iter().map(|p| p.1).chain(self.cap);
+        Axis::from_zero("", values).whole_ticks().sparse(TICKS_MAX)
     }
 }
 

@@ -32,6 +32,16 @@ impl DepthSeries {
     fn is_empty(&self) -> bool {
         self.points.is_empty() && self.deadlocks.is_empty()
     }
+
+    /// Whether one of its markers hides that of `point`.
+    fn covers(&self, frame: &Frame, point: &DepthPoint) -> bool {
+        let place = |p: &DepthPoint| frame.at(p.depth, p.throughput_tok_s);
+        let (x, y) = place(point);
+        self.points
+            .iter()
+            .map(place)
+            .any(|at| (at.0 - x).hypot(at.1 - y) < MARKER_RADIUS)
+    }
 }
 
 /// The figure: throughput [tok/s] against total depth [HS slots].
@@ -83,8 +93,12 @@ impl Figure for ThroughputDepth {
                 .map(|p| frame.at(p.depth, p.throughput_tok_s))
                 .collect();
             sheet.path(&line, series_color(index), LINE_WIDTH);
-            for at in line {
-                draw_marker(sheet, index, at, MARKER_RADIUS, series_color(index));
+            for (at, point) in line.into_iter().zip(&series.points) {
+                // Markers in one place show one around the other.
+                let above = self.policies[index + 1..].iter();
+                let covered = above.filter(|other| other.covers(&frame, point)).count();
+                let radius = MARKER_RADIUS + 4.0 * covered.min(3) as f64;
+                draw_marker(sheet, index, at, radius, series_color(index));
             }
             for depth in &series.deadlocks {
                 let at = (frame.x_at(*depth), frame.bottom);

@@ -47,7 +47,7 @@ fn speed(name: &str, file: &PolicyFile, outcome: &Outcome) -> String {
     let expect = &file.expect;
     let half = (expect.throughput_ci_high - expect.throughput_ci_low) / 2.0;
     format!(
-        "{name} with {} and {} is best: {} ± {} tok/s (95 % interval on fresh seeds), {} % of the bound of {} tok/s.",
+        "Best policy: {name} with {} and {}, {} ± {} tok/s (95 % interval on fresh seeds); the whole run, start and end included, reaches {} % of the bound of {} tok/s.",
         count(file.policy.targets.into(), "target"),
         count(file.policy.drafters.into(), "drafter"),
         whole(expect.throughput_tok_s),
@@ -75,10 +75,18 @@ fn needs(outcome: &Outcome) -> String {
         gib(outcome.memory.host.total().0),
     );
     if mix.full > 0 {
+        let buckets = metrics.delays.len();
+        let held = if mix.distinct_min as usize == buckets {
+            format!("all {}", count(buckets, "bucket"))
+        } else {
+            format!(
+                "at least {} of {}",
+                mix.distinct_min,
+                count(buckets, "bucket")
+            )
+        };
         text.push_str(&format!(
-            " Each full optimizer step holds at least {} of {}, at a total variation distance of {:.2} on average and {:.2} at worst.",
-            mix.distinct_min,
-            count(metrics.delays.len(), "bucket"),
+            " Each full optimizer step holds {held}, at a total variation distance of {:.2} on average and {:.2} at worst.",
             mix.tv_mean,
             mix.tv_max
         ));

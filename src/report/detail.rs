@@ -58,23 +58,31 @@ pub(crate) fn details(
     Ok(detailed)
 }
 
-/// The row that stands for a group: the chosen one, else the fastest that is done, else the first that was set up.
+/// The row that stands for a group: the chosen one, else of the fastest that are done the one with the least hidden
+/// states, as the search chooses, else the first that was set up.
 fn representative(searched: &Searched, group: &Group) -> Option<usize> {
+    let excluded = |i: usize| searched.choice.excluded.iter().any(|&(row, _)| row == i);
     let rank = |i: usize| {
-        let row = &searched.rows[i];
         let chosen = searched.choice.best == Some(i);
-        let excluded = searched.choice.excluded.iter().any(|&(row, _)| row == i);
-        let speed = row.throughput.mean;
-        (chosen, Reverse(row.verdict()), !excluded, speed)
+        (chosen, Reverse(searched.rows[i].verdict()), !excluded(i))
     };
-    let mut best: Option<usize> = None;
-    for &i in &group.rows {
-        let is_set_up = searched.rows[i].outcome.is_ok();
-        if is_set_up && best.is_none_or(|best| rank(i) > rank(best)) {
-            best = Some(i);
-        }
-    }
-    best
+    let set_up = group.rows.iter().copied();
+    let set_up: Vec<usize> = set_up
+        .filter(|&i| searched.rows[i].outcome.is_ok())
+        .collect();
+    let highest = set_up.iter().map(|&i| rank(i)).max()?;
+    let level: Vec<usize> = set_up.into_iter().filter(|&i| rank(i) == highest).collect();
+    let speed = |i: usize| searched.rows[i].throughput.mean;
+    let fastest = level.iter().map(|&i| speed(i)).fold(0.0, f64::max);
+    let enough = fastest * (1.0 - searched.cases[0].search.tolerance);
+    let memory = |i: usize| {
+        let outcome = searched.rows[i].outcome.as_ref();
+        outcome.map_or(u64::MAX, |o| o.metrics.peaks.alive_bytes.0)
+    };
+    level
+        .into_iter()
+        .filter(|&i| speed(i) >= enough)
+        .min_by_key(|&i| memory(i))
 }
 
 fn simulate(case: &Case, observer: &mut impl sim::Observe) -> Result<Outcome, Failure> {

@@ -5,6 +5,18 @@ use crate::verbs::sim::Searched;
 use shared::policy::Policy;
 use sim::{Row, Verdict};
 
+/// Stands behind the name of a policy all of whose points break a constraint.
+const MARK: &str = "*";
+
+/// What [`MARK`] means, to stand behind a description.
+pub(crate) fn mark_explained(searched: &Searched) -> &'static str {
+    if searched.choice.excluded.is_empty() {
+        ""
+    } else {
+        "; * breaks a constraint of the search"
+    }
+}
+
 /// The points of one policy entry of a scenario, under one policy name.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
@@ -62,12 +74,12 @@ impl Group {
             .filter(|(_, row)| row.verdict() == Verdict::Done)
     }
 
-    /// The name, with a remark if each of its points that is done breaks a constraint of the search.
+    /// The name, with [`MARK`] if each of its points that is done breaks a constraint of the search.
     pub(crate) fn label(&self, searched: &Searched) -> String {
         let excluded = |row: usize| searched.choice.excluded.iter().any(|&(i, _)| i == row);
         let mut done = self.done(searched).peekable();
         if done.peek().is_some() && done.all(|(i, _)| excluded(i)) {
-            format!("{} (breaks a constraint)", self.name)
+            format!("{} {MARK}", self.name)
         } else {
             self.name.clone()
         }

@@ -1,16 +1,18 @@
 //! Why a point is chosen or not: ties, constraints that are broken, deadlocks, what cannot run.
 
 use super::group::{Group, point_name};
-use super::quantity::{count, gib, percent, whole};
+use super::quantity::{count, gib, percent};
 use crate::verbs::sim::Searched;
 use shared::core::Stall;
 use sim::{End, Row, Verdict};
 
 /// Points of one policy that share a reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reason {
     /// The policy.
     pub(crate) name: String,
+    /// The fastest of its points. [tok/s]
+    pub(crate) speed: f64,
     /// How many of its points.
     pub(crate) points: usize,
     /// The reason, for the first of them.
@@ -43,12 +45,10 @@ pub(crate) fn ties(searched: &Searched, groups: &[Group]) -> Option<String> {
 /// Points that are done and break a constraint of the search, by policy and constraint.
 pub(crate) fn excluded(searched: &Searched, groups: &[Group]) -> Vec<Reason> {
     let broken = searched.choice.excluded.iter().map(|(row, reason)| {
-        let speed = searched.rows[*row].throughput.mean;
         let constraint = reason.rsplit(", ").next().unwrap_or(reason);
-        let text = format!("{reason} ({} tok/s)", whole(speed));
-        (*row, constraint.to_owned(), text)
+        (*row, constraint.to_owned(), reason.clone())
     });
-    grouped(groups, broken)
+    grouped(searched, groups, broken)
 }
 
 /// Points that cannot be set up, or not in the memory there is, by policy and reason.
@@ -56,6 +56,7 @@ pub(crate) fn infeasible(searched: &Searched, groups: &[Group]) -> Vec<Reason> {
     let rows = searched.rows.iter().enumerate();
     let infeasible = rows.filter(|(_, row)| row.verdict() == Verdict::Infeasible);
     grouped(
+        searched,
         groups,
         infeasible.map(|(i, row)| {
             let reason = why_infeasible(row);
@@ -75,9 +76,14 @@ fn why_infeasible(row: &Row) -> String {
     }
 }
 
-fn grouped(groups: &[Group], rows: impl Iterator<Item = (usize, String, String)>) -> Vec<Reason> {
+fn grouped(
+    searched: &Searched,
+    groups: &[Group],
+    rows: impl Iterator<Item = (usize, String, String)>,
+) -> Vec<Reason> {
     let mut reasons: Vec<(String, Reason)> = Vec::new();
     for (row, key, text) in rows {
+        let speed = searched.rows[row].throughput.mean;
         let name = groups.iter().find(|group| group.rows.contains(&row));
         let name = name.map_or_else(String::new, |group| group.name.clone());
         let known = reasons
@@ -85,9 +91,18 @@ fn grouped(groups: &[Group], rows: impl Iterator<Item = (usize, String, String)>
             .find(|(k, reason)| *k == key && reason.name == name);
         if let Some((_, reason)) = known {
             reason.points += 1;
+            reason.speed = reason.speed.max(speed);
         } else {
             let points = 1;
-            reasons.push((key, Reason { name, points, text }));
+            reasons.push((
+                key,
+                Reason {
+                    name,
+                    speed,
+                    points,
+                    text,
+                },
+            ));
         }
     }
     reasons.into_iter().map(|(_, reason)| reason).collect()

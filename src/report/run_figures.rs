@@ -61,7 +61,12 @@ pub(crate) fn slots_over_time(
     heading: impl Fn(&str, &str) -> Heading,
 ) -> SlotsOverTime {
     let series = |run: &Shown<'_>| SlotsSeries {
-        name: run.name.to_owned(),
+        name: format!(
+            "{}: mean {:.1}, peak {}",
+            run.name,
+            run.metrics.peaks.slots_mean(run.metrics.end()),
+            run.metrics.peaks.slots
+        ),
         points: run
             .metrics
             .points
@@ -72,7 +77,10 @@ pub(crate) fn slots_over_time(
         color: run.color,
     };
     SlotsOverTime {
-        heading: heading("HS slots over time", "slots in use, from grant to release"),
+        heading: heading(
+            "HS slots over time",
+            "from grant to release; the line is a sample of the run, the peak is that of all of it",
+        ),
         series: runs.iter().map(series).collect(),
     }
 }

@@ -1,6 +1,6 @@
 //! Figures over all points of a search: throughput and memory against depth, and the one against the other.
 
-use super::group::{Group, slots_max};
+use super::group::{Group, mark_explained, slots_max};
 use super::quantity::{gib_of, whole};
 use crate::figure::{
     Chosen, DepthPoint, DepthSeries, Heading, MemoryDepth, MemoryPoint, MemorySeries, Pareto,
@@ -29,7 +29,10 @@ pub(crate) fn throughput_depth(
         _ => "one replication".to_owned(),
     };
     Some(ThroughputDepth {
-        heading: heading("Throughput against depth", &shown),
+        heading: heading(
+            "Throughput against depth",
+            &format!("{shown}{}", mark_explained(searched)),
+        ),
         policies,
         bound_tok_s: common_bound(searched),
     })
@@ -55,9 +58,12 @@ pub(crate) fn memory_depth(
             })
             .collect(),
     };
-    let shown = "at their peaks: hidden states anywhere, in slots and in hand; all host memory";
+    let shown = format!(
+        "peaks of hidden states, in slots and in hand, and of host memory{}",
+        mark_explained(searched)
+    );
     Some(MemoryDepth {
-        heading: heading("Memory against depth", shown),
+        heading: heading("Memory against depth", &shown),
         policies: groups.iter().map(series).collect(),
     })
 }
@@ -86,20 +92,16 @@ pub(crate) fn pareto(
         Chosen {
             point,
             label: format!(
-                "{}: {} tok/s, {:.1} GiB",
+                "chosen: {}, {} tok/s, {:.1} GiB",
                 name.map_or("chosen", |group| &group.name),
                 whole(point.throughput_tok_s),
                 point.hs_gib
             ),
         }
     });
-    let shown = if searched.choice.excluded.is_empty() {
-        "all points that are done; the front is what no other point beats"
-    } else {
-        "all points that are done; the front is what no other point that keeps the constraints beats"
-    };
+    let shown = format!("all points that are done{}", mark_explained(searched));
     Pareto {
-        heading: heading("Throughput against memory", shown),
+        heading: heading("Throughput against memory", &shown),
         policies: groups.iter().map(series).collect(),
         front: searched
             .choice

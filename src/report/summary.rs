@@ -10,6 +10,9 @@ use crate::verbs::sim::Searched;
 /// Columns of a terminal.
 const WIDTH: usize = 100;
 
+/// Least room for a name in the table.
+const NAME_MIN: usize = 12;
+
 /// Waits of one deadlock that are listed.
 const WAITS_MAX: usize = 12;
 
@@ -23,7 +26,7 @@ pub(crate) fn summary(
     detailed: &[Detailed],
 ) -> Vec<String> {
     let groups = groups(searched);
-    let mut lines = aligned(table(searched, detailed));
+    let mut lines = aligned(&table(searched, detailed));
     lines.push(String::new());
     for (i, sentence) in answer::answer(searched, best, detailed).iter().enumerate() {
         lines.extend(paragraph(if i == 0 { "" } else { "  " }, sentence));
@@ -56,7 +59,7 @@ fn table(searched: &Searched, detailed: &[Detailed]) -> Vec<Vec<String>> {
         let policy = &searched.cases[row.index].file.policy;
         let metrics = &detail.outcome.metrics;
         rows.push(vec![
-            short_name(&detail.name),
+            detail.name.clone(),
             format!("{}+{}", policy.targets, policy.drafters),
             whole(row.throughput.mean),
             half_width(&row.throughput),
@@ -70,20 +73,23 @@ fn table(searched: &Searched, detailed: &[Detailed]) -> Vec<Vec<String>> {
             tables::outcome(searched, detail),
         ]);
     }
+    fit(&mut rows);
     rows
 }
 
-/// A name of at most 20 characters.
-fn short_name(name: &str) -> String {
-    if name.chars().count() <= 20 {
-        return name.to_owned();
+/// Cuts names in the first column so that a line fits the terminal, but leaves at least [`NAME_MIN`] characters.
+fn fit(rows: &mut [Vec<String>]) {
+    let widest = aligned(rows).iter().map(|line| line.chars().count()).max();
+    let over = widest.unwrap_or(0).saturating_sub(WIDTH);
+    let names = rows.iter().map(|row| row[0].chars().count());
+    let room = names.max().unwrap_or(0).saturating_sub(over).max(NAME_MIN);
+    for row in rows.iter_mut().filter(|row| row[0].chars().count() > room) {
+        row[0] = row[0].chars().take(room - 1).chain(['…']).collect();
     }
-    let kept: String = name.chars().take(19).collect();
-    format!("{kept}…")
 }
 
 /// Cells in columns: the first and the last flush left, numbers between them flush right.
-fn aligned(rows: Vec<Vec<String>>) -> Vec<String> {
+fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
@@ -127,7 +133,7 @@ fn paragraph(start: &str, text: &str) -> Vec<String> {
 fn reason_lines(kind: &str, reasons: &[reasons::Reason]) -> Vec<String> {
     let shown = reasons.iter().take(REASONS_MAX).flat_map(|reason| {
         let text = format!(
-            "{}, {}: {}",
+            "{} ({}): {}",
             reason.name,
             count(reason.points, "point"),
             reason.text
@@ -151,7 +157,7 @@ mod tests {
         let rows = [["policy", "tok/s", "outcome"], ["a", "12,000", "best"]];
         let rows = rows.map(|row| row.map(str::to_owned).to_vec()).to_vec();
         assert_eq!(
-            aligned(rows),
+            aligned(&rows),
             ["policy   tok/s  outcome", "a       12,000  best"]
         );
     }
@@ -165,8 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut() {
-        assert_eq!(short_name("composed"), "composed");
-        assert_eq!(short_name(&"x".repeat(30)).chars().count(), 20);
+    fn long_names_are_cut_to_the_terminal() {
+        let row = |name: &str| vec![name.to_owned(), "x".repeat(80), "best".to_owned()];
+        let mut rows = vec![row("composed"), row(&"n".repeat(30))];
+        fit(&mut rows);
+        assert_eq!(rows[0][0], "composed");
+        assert!(rows[1][0].ends_with('…'));
+        assert_eq!(aligned(&rows)[1].chars().count(), WIDTH);
     }
 }

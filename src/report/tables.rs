@@ -173,9 +173,14 @@ pub(crate) fn reasons(caption: &str, reasons: &[Reason]) -> Option<Table> {
         vec![
             reason.name.clone(),
             reason.points.to_string(),
+            if reason.speed > 0.0 {
+                whole(reason.speed)
+            } else {
+                "–".to_owned()
+            },
             reason.text.clone(),
         ]
     };
-    let header = ["policy", "points", "reason (of the first)"];
+    let header = ["policy", "points", "fastest tok/s", "reason (of the first)"];
     (!reasons.is_empty()).then(|| table(caption, &header, reasons.iter().map(row).collect()))
 }
