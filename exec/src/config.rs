@@ -160,6 +160,8 @@ pub struct DrafterSection {
     pub anchors: usize,
     /// Decay of the position weights; 0: the usual one for the block size.
     pub gamma: f64,
+    /// Standard deviation of random weights.
+    pub initializer_range: f64,
     /// The mask token's id; left out: the tokenizer's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mask_token_id: Option<u32>,
@@ -177,6 +179,7 @@ impl Default for DrafterSection {
             block_size: 8,
             anchors: 16,
             gamma: 0.0,
+            initializer_range: 0.02,
             mask_token_id: None,
         }
     }

@@ -149,6 +149,13 @@ struct Line {
     measured: f64,
 }
 
+impl Line {
+    /// Of the prediction, relative to what was measured. (percent)
+    fn error(&self) -> f64 {
+        100.0 * (self.predicted / self.measured - 1.0)
+    }
+}
+
 fn conclude(
     out: &Path,
     dir: &OutputDir,
@@ -164,11 +171,11 @@ fn conclude(
     ));
     for line in &lines {
         say(format!(
-            "{:<34} {:>12.1} {:>12.1} {:>8.1}%",
+            "{:<34} {:>12.1} {:>12.1} {:>+8.1}%",
             format!("{} [{}]", line.what, line.unit),
             line.predicted,
             line.measured,
-            100.0 * (line.measured / line.predicted - 1.0)
+            line.error()
         ));
     }
     say("");
@@ -301,7 +308,7 @@ fn write_report(
                         line.unit.into(),
                         format!("{:.1}", line.predicted),
                         format!("{:.1}", line.measured),
-                        format!("{:+.1}", 100.0 * (line.measured / line.predicted - 1.0)),
+                        format!("{:+.1}", line.error()),
                     ]
                 })
                 .collect(),

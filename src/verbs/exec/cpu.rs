@@ -273,9 +273,10 @@ fn drafter(
         key_value_heads: section.key_value_heads,
         head_dim: section.head_dim,
     };
-    let config = DrafterConfig::for_target(target.config(), size, section.block_size, mask)
+    let mut config = DrafterConfig::for_target(target.config(), size, section.block_size, mask)
         .and_then(|config| config.with_target_layer_ids(target.captured().to_vec()))
         .map_err(|e| usage(&e))?;
+    config.initializer_range = section.initializer_range;
     Drafter::random(config, seed ^ DRAFTER_SEED, target).map_err(|e| usage(&e))
 }
 

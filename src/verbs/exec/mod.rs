@@ -9,6 +9,7 @@ mod threads;
 
 use crate::cli::ExecArgs;
 use crate::failure::{Failure, code};
+use crate::figure;
 use crate::output::OutputDir;
 use crate::report;
 use crate::scenario::{Case, Input, cases, open};
@@ -158,11 +159,19 @@ fn of_driver(error: DriverError) -> Failure {
     Failure::new(code, error)
 }
 
-/// Writes figures and says what happened beside what was predicted.
+/// Writes figures and a report page, and says what happened beside what was predicted.
 pub(crate) fn finish(ready: &Ready, ran: &Ran, dir: &OutputDir) -> Result<(), Failure> {
-    report::run(dir, &ready.case, &ran.metrics)?;
-    for line in settle::closing(&ready.case.file, ran) {
-        say(line);
-    }
+    let lines = settle::closing(&ready.case.file, ran);
+    let page = figure::report(&figure::Report {
+        title: format!("Run of {}", ready.case.file.name),
+        summary: lines.clone(),
+        tables: Vec::new(),
+        figures: report::run(dir, &ready.case, &ran.metrics)?,
+        notes: vec![
+            "trace.txt is the record of the run (`dflash replay` checks it), metrics.jsonl has a line a step.".into(),
+        ],
+    });
+    dir.write("report.html", page.as_bytes())?;
+    lines.into_iter().for_each(say);
     Ok(())
 }
