@@ -4,5 +4,8 @@ pub(crate) mod best;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod data;
+mod possible;
+mod recorded;
 pub(crate) mod replay;
+mod retrace;
 pub(crate) mod sim;
