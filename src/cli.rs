@@ -1,6 +1,6 @@
 //! Arguments as they are typed.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// Dispatch for speculative-drafter training: find the policy, then run it
@@ -109,6 +109,9 @@ pub(crate) struct CheckArgs {
     /// Set a key after the files are merged
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,
+    /// Refuse scenarios with more points than this
+    #[arg(long, value_name = "N", default_value_t = crate::config::POINTS_MAX)]
+    pub(crate) max_points: u64,
 }
 
 /// Arguments of `dflash replay`
@@ -120,9 +123,22 @@ pub(crate) struct ReplayArgs {
     /// Replay under this seed instead of the trace's own
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Replay under this policy file instead of the trace's own
+    /// Replay under this policy file instead of the trace's own; the samples stay the trace's
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
+    /// Print every metric, computed anew from the records
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "table")]
+    pub(crate) metrics: Option<MetricsFormat>,
+}
+
+/// How metrics are printed
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MetricsFormat {
+    /// A name and a value a line
+    Table,
+    /// A JSON object a line
+    Json,
 }
 
 /// Arguments of `dflash compare`
@@ -137,4 +153,7 @@ pub(crate) struct CompareArgs {
     /// Largest difference in throughput, in percent, that counts as agreement
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
     pub(crate) tolerance: f64,
+    /// Directory for comparison.csv and the figure of predicted and measured times
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }

@@ -1,6 +1,6 @@
 //! A scenario or policy file as a whole: its sections, and the points it resolves to.
 
-use crate::config::{Kind, Loaded, Point, Points, load, refuse_ranges};
+use crate::config::{ConfigErrors, Kind, Loaded, Point, Points, load, refuse_ranges};
 use crate::failure::Failure;
 use serde::{Deserialize, Serialize};
 use shared::draw::Seed;
@@ -136,6 +136,19 @@ pub(crate) fn open(files: &[PathBuf], sets: &[String], max: u64) -> Result<Input
     }
 }
 
+impl Input {
+    /// An error about point `index` whose text begins with its key, where the files wrote that key.
+    pub(crate) fn error_at_key(&self, index: usize, error: impl std::fmt::Display) -> ConfigErrors {
+        let text = error.to_string();
+        match self {
+            Self::Policy { loaded, .. } => loaded.error_at_key(None, &text),
+            Self::Scenario { loaded, points } => {
+                loaded.error_at_key(Some(&points.point(index)), &text)
+            }
+        }
+    }
+}
+
 /// A point with everything it needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
@@ -181,7 +194,10 @@ pub(crate) fn cases(input: &Input) -> Result<Vec<Case>, Failure> {
 fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Case, Failure> {
     let file: ScenarioFile = loaded.parse_point(point)?;
     loaded.check_point(point, problems_of_scenario(&file))?;
-    let policy = file.policy.resolve().map_err(Failure::usage)?;
+    let policy = file
+        .policy
+        .resolve()
+        .map_err(|error| loaded.error_at_key(Some(point), &error.to_string()))?;
     let lengths = lengths.of(&file.workload, file.seed, file.exec.as_ref(), loaded)?;
     let swept = point
         .swept
@@ -236,7 +252,8 @@ fn problems_of_scenario(file: &ScenarioFile) -> Vec<Problem> {
     sections.into_iter().flatten().chain(faults).collect()
 }
 
-fn problems_of_policy(file: &PolicyFile) -> Vec<Problem> {
+/// What is wrong with the sections of a policy file.
+pub(crate) fn problems_of_policy(file: &PolicyFile) -> Vec<Problem> {
     let sections = [
         file.workload.validate("workload"),
         file.training.validate("training"),

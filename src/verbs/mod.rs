@@ -1,5 +1,8 @@
 //! One file a verb: arguments to settings to library calls to output.
 
+mod possible;
+mod recorded;
+mod retrace;
 pub(crate) mod best;
 pub(crate) mod calibrate;
 pub(crate) mod check;
