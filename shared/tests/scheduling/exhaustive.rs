@@ -374,6 +374,7 @@ fn search_all(
             sum.ends += found.ends;
         }
     }
+    eprintln!("{trouble:?} {sum:?}");
     sum
 }
 

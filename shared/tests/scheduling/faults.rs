@@ -130,8 +130,10 @@ fn a_target_may_be_lost_while_it_computes() {
 #[test]
 fn a_target_may_be_lost_while_it_holds_hidden_states() {
     let policy = Policy {
-        depth_total: Some(3),
+        depth_total: Some(1),
         admission: Admission::Block,
+        release: shared::policy::Release::Trained,
+        prefetch: 0,
         ..small("bucketed")
     };
     lose_target_when(&policy, |core| core.state().targets[0].held().is_some());
