@@ -163,6 +163,17 @@ fn caps(policy: &Policy, facts: &RunFacts, found: &mut Found) {
             ),
         );
     }
+    let step = facts.step_size(policy);
+    if policy.queue == Queue::Dealt
+        && let Some(depth) = policy
+            .depth_total
+            .filter(|&depth| depth > 0 && depth < step)
+    {
+        found.error(
+            "depth_total",
+            format!("{depth} slots never hold a whole window of {step} (grad_accum {} x {} drafters); set at least {step}", facts.grad_accum, policy.drafters),
+        );
+    }
     if policy.queue == Queue::Bucketed
         && let Some(depth) = policy.depth_total.filter(|&depth| depth < facts.buckets)
     {

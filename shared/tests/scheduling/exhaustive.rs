@@ -336,6 +336,11 @@ fn search_all(
 ) -> Found {
     let mut sum = Found::default();
     for policy in policies(targets, drafters) {
+        // Losses multiply states; what is kept longest and fed by whoever is free is the hardest for them.
+        let is_hard = policy.release == Release::Trained && policy.input == Input::Shared;
+        if trouble == Trouble::Losses && !is_hard {
+            continue;
+        }
         for &depth in depths {
             let capped = if policy.queue == Queue::PerDrafter {
                 (None, Some(depth))
@@ -352,15 +357,16 @@ fn search_all(
             if findings.iter().any(|f| f.severity == Severity::Error) {
                 continue;
             }
+            let must_end = !findings.iter().any(|f| f.message.contains("deadlock"));
             let search = Search {
-                must_end: !findings.iter().any(|f| f.message.contains("deadlock")),
+                must_end,
                 policy: &policy,
                 trouble,
                 seen: HashSet::new(),
                 found: Found::default(),
             };
             let found = search.run(work.core(&policy));
-            assert!(found.ends > 0, "some order ends: {policy:?}");
+            assert!(found.ends > 0 || !must_end, "some order ends: {policy:?}");
             sum.cases += found.cases;
             sum.states += found.states;
             sum.transitions += found.transitions;
@@ -368,6 +374,7 @@ fn search_all(
             sum.ends += found.ends;
         }
     }
+    eprintln!("{trouble:?} {sum:?}");
     sum
 }
 
@@ -382,8 +389,8 @@ const fn sized(count: usize) -> usize {
 
 #[test]
 fn every_order_of_completions_ends() {
-    let found = search_all((2, 2), &Work::round(sized(6), 3, 1), &[1, 2], Trouble::None);
-    let deep = search_all((2, 2), &Work::round(sized(6), 2, 2), &[2, 4], Trouble::None);
+    let found = search_all((2, 2), &Work::round(sized(4), 3, 1), &[1, 2], Trouble::None);
+    let deep = search_all((2, 2), &Work::round(sized(4), 2, 2), &[2, 4], Trouble::None);
     let transitions = found.transitions + deep.transitions;
     assert!(
         cfg!(debug_assertions) || transitions > 1_000_000,

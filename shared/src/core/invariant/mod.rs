@@ -343,3 +343,6 @@ fn the_end_is_clean(core: &Core) -> bool {
             && state.targets.iter().all(|t| nobody(t.presence))
             && state.drafters.iter().all(|d| nobody(d.presence))
 }
+
+#[cfg(test)]
+mod planted;
