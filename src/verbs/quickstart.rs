@@ -297,23 +297,12 @@ fn write_report(
     let page = figure::report(&figure::Report {
         title: "dflash quickstart".into(),
         summary: exec::training(trained),
-        tables: vec![figure::Table {
-            caption: "Predicted and measured".into(),
-            header: ["quantity", "unit", "predicted", "measured", "error %"].map(String::from).into(),
-            rows: lines
-                .iter()
-                .map(|line| {
-                    vec![
-                        line.what.clone(),
-                        line.unit.into(),
-                        format!("{:.1}", line.predicted),
-                        format!("{:.1}", line.measured),
-                        format!("{:+.1}", line.error()),
-                    ]
-                })
-                .collect(),
-        }],
-        figures: vec![figure::svg(&prediction)?, figure::svg(&loss)?],
+        question: ready.case.file.question.clone(),
+        parts: vec![
+            figure::Part::Table(table(lines)),
+            figure::Part::Figure(figure::svg(&prediction)?),
+            figure::Part::Figure(figure::svg(&loss)?),
+        ],
         notes: vec![
             "sim/ holds the search (results.csv, best.toml, figures), exec/ the run (trace, metrics, checkpoint).".into(),
             format!("dflash {}", env!("CARGO_PKG_VERSION")),
@@ -321,4 +310,23 @@ fn write_report(
     });
     write_atomic(&dir.path().join("report.html"), page.as_bytes())?;
     Ok(())
+}
+
+fn table(lines: &[Line]) -> figure::Table {
+    let cells = |line: &Line| {
+        vec![
+            line.what.clone(),
+            line.unit.into(),
+            format!("{:.1}", line.predicted),
+            format!("{:.1}", line.measured),
+            format!("{:+.1}", line.error()),
+        ]
+    };
+    figure::Table {
+        caption: "Predicted and measured".into(),
+        header: ["quantity", "unit", "predicted", "measured", "error %"]
+            .map(String::from)
+            .into(),
+        rows: lines.iter().map(cells).collect(),
+    }
 }

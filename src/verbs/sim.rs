@@ -11,8 +11,8 @@ use crate::verbs::best;
 use sim::{Choice, Point, Row, Verdict, choose, sweep};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What a search gave.
 pub(crate) struct Searched {

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
     let ready = prepare(&args.policy, &args.sets)?;
     let choice = backend::choose(args.backend, &ready)?;
     if choice == Choice::Cpu {
-        threads::one_for_tensors()?;
+        one_for_tensors()?;
     }
     let name = plain(&ready.case.file.name);
     let out = args
@@ -165,8 +165,8 @@ pub(crate) fn finish(ready: &Ready, ran: &Ran, dir: &OutputDir) -> Result<(), Fa
     let page = figure::report(&figure::Report {
         title: format!("Run of {}", ready.case.file.name),
         summary: lines.clone(),
-        tables: Vec::new(),
-        figures: report::run(dir, &ready.case, &ran.metrics)?,
+        question: ready.case.file.question.clone(),
+        parts: report::run(dir, &ready.case, &ran.metrics)?.into_iter().map(figure::Part::Figure).collect(),
         notes: vec![
             "trace.txt is the record of the run (`dflash replay` checks it), metrics.jsonl has a line a step.".into(),
         ],
