@@ -1,6 +1,9 @@
 //! `dflash replay`.
 
 use super::desk::{COMPOSED, Desk};
+use shared::core::Event;
+use shared::id::DrafterId;
+use shared::record::{Encoder, Record, Trace, parse};
 
 fn traced() -> Desk {
     let desk = Desk::with(COMPOSED);
@@ -90,24 +93,82 @@ fn a_policy_with_fewer_workers_or_another_plan_diverges_and_never_panics() {
     for (from, to) in [
         ("targets = 2", "targets = 1"),
         ("drafters = 2", "drafters = 1"),
-        ("targets = 2", "targets = 1\nretry_max = 0"),
-        ("tail = \"short\"", "tail = \"drop\""),
         ("token_budget = 4096", "token_budget = 1024"),
         ("token_budget = 4096", "token_budget = 65536"),
         ("batch_max = 16", "batch_max = 1"),
         ("epochs = 1", "epochs = 3"),
+        ("grad_accum = 2", "grad_accum = 40"),
     ] {
         assert!(best.contains(from), "{from}");
         let other = best.replacen(from, to, 1);
-        let other = if to.contains("retry_max") {
-            other.replace("retry_max = 2\n", "")
-        } else {
-            other
-        };
-        desk.write("p.toml", other);
-        let ran = desk.run("replay out/trace.txt --policy p.toml").exits(1);
-        assert!(ran.err.contains("diverges at record "), "{to}: {ran:?}");
+        desk.write(
+            "p.toml",
+            other.replace("mix_step_min = 3", "mix_step_min = 1"),
+        );
+        desk.run("replay out/trace.txt --policy p.toml")
+            .exits(1)
+            .complains(&["diverges at record "]);
     }
+}
+
+/// A trace with a right fingerprint whose records were changed.
+fn forged(trace: &Trace, change: impl FnOnce(&mut Vec<Record>)) -> String {
+    let mut records = trace.records.clone();
+    change(&mut records);
+    let mut encoder = Encoder::default();
+    let mut text = encoder.header(&trace.header);
+    for record in &records {
+        encoder.record(&mut text, record.at, &record.event, &record.actions);
+    }
+    text + &encoder.end()
+}
+
+#[test]
+fn a_forged_trace_diverges_and_never_panics() {
+    let desk = traced();
+    let trace = parse(&desk.read("out/trace.txt")).unwrap();
+    desk.write("f.txt", forged(&trace, |_| {}));
+    desk.run("replay f.txt").exits(0);
+    let last = trace.records.len() - 1;
+    for index in (0..last).step_by(7) {
+        for forgery in [
+            forged(&trace, |records| drop(records.remove(index))),
+            forged(&trace, |records| {
+                records.insert(index, records[index].clone())
+            }),
+            forged(&trace, |records| records.swap(index, index + 1)),
+            forged(&trace, |records| {
+                records[index].event = Event::DrafterLost(DrafterId(99));
+            }),
+            forged(&trace, |records| records[index].event = Event::WakeDue),
+        ] {
+            desk.write("f.txt", forgery);
+            desk.run("replay f.txt")
+                .exits(1)
+                .complains(&["f.txt: diverges at record "]);
+        }
+    }
+    desk.write("f.txt", forged(&trace, |records| records.truncate(last)));
+    desk.run("replay f.txt")
+        .exits(0)
+        .says(&["the records end before the run does"]);
+}
+
+#[test]
+fn a_trace_of_another_plan_is_refused_with_both_hashes() {
+    let desk = traced();
+    let mut trace = parse(&desk.read("out/trace.txt")).unwrap();
+    let hash = "0123456789abcdef".to_owned();
+    trace.header.facts.insert("plan".into(), hash);
+    desk.write("f.txt", forged(&trace, |_| {}));
+    desk.run("replay f.txt")
+        .exits(1)
+        .complains(&["builds another plan", "recorded 0123456789abcdef"]);
+    trace.header.config.push_str("unheard_of = 1\n");
+    desk.write("f.txt", forged(&trace, |_| {}));
+    desk.run("replay f.txt")
+        .exits(3)
+        .complains(&["its header describes no run", "unheard_of"]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ fn the_answer_names_the_best_policy_and_is_written() {
     let desk = Desk::with(&format!(
         "{COMPOSED}\n[[policy]]\npreset = \"bucketed\"\ntargets = 2\ndrafters = 2\n"
     ));
-    desk.run("sim s.toml --no-figures --out out")
+    desk.run("sim s.toml --set search.mix_step_min=3 --no-figures --out out")
         .exits(0)
         .says(&["best: composed 2+2", "of the bound", "results in out"]);
     let rows = desk.rows("out/results.csv");
@@ -30,11 +30,8 @@ fn a_second_run_writes_the_same_bytes() {
     desk.run("sim s.toml --trace --no-figures --out a").exits(0);
     desk.run("sim s.toml --trace --no-figures --out b").exits(0);
     for name in ["results.csv", "best.toml", "trace.txt"] {
-        assert_eq!(
-            desk.read(&format!("a/{name}")),
-            desk.read(&format!("b/{name}")),
-            "{name}"
-        );
+        let [a, b] = ["a", "b"].map(|out| desk.read(&format!("{out}/{name}")));
+        assert!(a == b, "{name} differs");
     }
 }
 
@@ -46,7 +43,13 @@ fn the_best_policy_predicts_itself_again() {
         .exits(0)
         .says(&["best: composed 2+2"]);
     assert_eq!(desk.read("a/best.toml"), desk.read("b/best.toml"));
-    assert_eq!(desk.read("a/trace.txt"), desk.read("b/trace.txt"));
+    // The headers differ in what the file that was read expected; the decisions do not.
+    let decisions = |out: &str| {
+        let trace = desk.read(&format!("{out}/trace.txt"));
+        let records = trace.split_once("\nrecords\n").unwrap().1;
+        records.rsplit_once("end ").unwrap().0.to_owned()
+    };
+    assert!(decisions("a") == decisions("b"));
 }
 
 #[test]
