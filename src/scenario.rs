@@ -216,7 +216,7 @@ fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Ca
             question: file.question,
             seed: file.seed,
             policy,
-            workload: file.workload,
+            workload: portable(file.workload, loaded)?,
             training: file.training,
             model: file.model,
             hardware: file.hardware,
@@ -227,6 +227,20 @@ fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Ca
             provenance: Provenance::default(),
         },
     })
+}
+
+/// The workload as a policy file in another folder can name it: a file of lengths by its full path.
+fn portable(mut workload: Workload, loaded: &Loaded) -> Result<Workload, Failure> {
+    if let Lengths::File(file) = &mut workload.lengths {
+        let found = beside(loaded, "workload.lengths", file);
+        *file = std::path::absolute(&found).map_err(|error| {
+            Failure::usage(format!(
+                "workload.lengths: {} has no full path: {error}; name another file",
+                found.display()
+            ))
+        })?;
+    }
+    Ok(workload)
 }
 
 fn plain(value: &toml::Value) -> String {

@@ -132,12 +132,11 @@ impl Points<'_> {
                 continue;
             };
             let policy = &self.cases[first].file.policy.name;
-            for overflow in &self.examined[first].overflow {
-                lines.push(format!(
-                    "infeasible: policy \"{policy}\": {overflow}; {}",
-                    memory::way_out(overflow)
-                ));
-            }
+            let overflow = &self.examined[first].overflow;
+            lines.extend(
+                memory::complaints(overflow)
+                    .map(|complaint| format!("infeasible: policy \"{policy}\": {complaint}")),
+            );
         }
         if lines.is_empty() {
             Ok(())

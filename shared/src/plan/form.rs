@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(
             message,
             "7 of 9 samples are longer than the last bucket edge of 20 tokens: #1 (99), #3 (50), #4 (51), \
-             #5 (52), #6 (53), and 2 more; raise the last edge to 99, shorten them, or choose to skip them"
+             #5 (52), #6 (53), and 2 more; raise the last edge to 99, shorten them, or set over_long = \"skip\" to leave them out"
         );
         spec.over_long = OverLong::Skip;
         let formation = Formation::form(&lengths, &spec).unwrap();

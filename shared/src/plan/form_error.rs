@@ -41,7 +41,7 @@ pub enum FormError {
     /// Samples longer than the last edge, under [`OverLong::Refuse`](super::OverLong::Refuse).
     #[error(
         "{count} of {samples} samples are longer than the last bucket edge of {edge} tokens: {}; \
-         raise the last edge to {longest}, shorten them, or choose to skip them",
+         raise the last edge to {longest}, shorten them, or set over_long = \"skip\" to leave them out",
         listed(first, *count)
     )]
     OverLong {

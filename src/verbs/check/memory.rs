@@ -117,11 +117,45 @@ impl Worst {
     }
 }
 
-/// What to do about a place that is too small.
-pub(super) fn way_out(overflow: &Overflow) -> &'static str {
-    if overflow.place == "host" {
-        "lower policy.depth_total or bytes_total, or place hidden states on GPUs"
-    } else {
-        "lower policy.depth_total or bytes_total, place hidden states elsewhere, or lower training.token_budget"
+/// What is too small and what to do about it, once for all GPUs that need the same.
+pub(super) fn complaints(overflow: &[Overflow]) -> impl Iterator<Item = String> {
+    let kinds = overflow.chunk_by(|a, b| (a.needed, a.there) == (b.needed, b.there));
+    kinds.map(|alike| {
+        let (first, last) = (&alike[0], &alike[alike.len() - 1]);
+        let places = match alike.len() {
+            1 => first.place.clone(),
+            _ => format!("{} to {}", first.place, last.place.replace("GPU of ", "")),
+        };
+        let elsewhere = match first.place.as_str() {
+            "host" => "place hidden states on GPUs",
+            _ => "place hidden states elsewhere",
+        };
+        format!(
+            "{places} needs {} at worst, it has {}; lower policy.depth_total or bytes_total, {elsewhere}, or lower training.token_budget",
+            first.needed, first.there
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_that_need_the_same_are_named_together() {
+        let needs = |place: &str, needed| Overflow {
+            place: place.into(),
+            needed: Bytes(needed),
+            there: Bytes(5),
+        };
+        let all = [
+            needs("GPU of d0", 9),
+            needs("GPU of d1", 9),
+            needs("host", 7),
+        ];
+        let lines: Vec<_> = complaints(&all).collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].starts_with("GPU of d0 to d1 needs 9 B at worst, it has 5 B; "));
+        assert!(lines[1].starts_with("host needs 7 B"));
     }
 }

@@ -197,9 +197,10 @@ pub(super) fn row(members: &[(&Case, &Examined)]) -> String {
         )
     };
     let total = |parts: &[Part]| parts.iter().map(Part::total).max().unwrap_or_default();
-    let bound = found().map(|f| f.bound.tokens_per_s()).fold(0.0, f64::max);
+    let bound = found().map(|f| f.bound.tokens_per_s()).reduce(f64::max);
+    let bound = bound.map_or_else(|| "-".into(), |bound| format!("{bound:.0}"));
     format!(
-        "{:<18} {:>7} {:>7} {:>8} {:>9.0} {:>8} {:>7} {:>7} {:>7}  {}",
+        "{:<18} {:>7} {:>7} {:>8} {:>9} {:>8} {:>7} {:>7} {:>7}  {}",
         members
             .first()
             .map_or("", |(case, _)| &case.file.policy.name),

@@ -1,0 +1,14 @@
+//! The binary from outside: what it prints, what it writes, and its exit codes.
+
+#[path = "cli/check.rs"]
+mod check;
+#[path = "cli/compare.rs"]
+mod compare;
+#[path = "cli/desk.rs"]
+mod desk;
+#[path = "cli/refusals.rs"]
+mod refusals;
+#[path = "cli/replay.rs"]
+mod replay;
+#[path = "cli/sim.rs"]
+mod sim;

@@ -1,0 +1,131 @@
+//! `dflash sim`.
+
+use super::desk::{COMPOSED, Desk};
+
+#[test]
+fn the_answer_names_the_best_policy_and_is_written() {
+    let desk = Desk::with(&format!(
+        "{COMPOSED}\n[[policy]]\npreset = \"bucketed\"\ntargets = 2\ndrafters = 2\n"
+    ));
+    desk.run("sim s.toml --set search.mix_step_min=3 --no-figures --out out")
+        .exits(0)
+        .says(&["best: composed 2+2", "of the bound", "results in out"]);
+    let rows = desk.rows("out/results.csv");
+    assert_eq!(rows.len(), 2);
+    assert!(rows.iter().all(|row| row["outcome"] == "done"));
+    for row in &rows {
+        let number = |column: &str| row[column].parse::<f64>().unwrap();
+        let accounted = number("samples_trained")
+            + number("samples_dropped")
+            + number("samples_over_long")
+            + number("samples_failed");
+        assert_eq!(number("samples_planned"), accounted);
+        assert!(number("bound_share") <= 1.0);
+    }
+}
+
+#[test]
+fn a_second_run_writes_the_same_bytes() {
+    let desk = Desk::with(COMPOSED);
+    desk.run("sim s.toml --trace --no-figures --out a").exits(0);
+    desk.run("sim s.toml --trace --no-figures --out b").exits(0);
+    for name in ["results.csv", "best.toml", "trace.txt"] {
+        let [a, b] = ["a", "b"].map(|out| desk.read(&format!("{out}/{name}")));
+        assert!(a == b, "{name} differs");
+    }
+}
+
+#[test]
+fn the_best_policy_predicts_itself_again() {
+    let desk = Desk::with(COMPOSED);
+    desk.run("sim s.toml --trace --no-figures --out a").exits(0);
+    desk.run("sim a/best.toml --trace --no-figures --out b")
+        .exits(0)
+        .says(&["best: composed 2+2"]);
+    assert_eq!(desk.read("a/best.toml"), desk.read("b/best.toml"));
+    // The headers differ in what the file that was read expected; the decisions do not.
+    let decisions = |out: &str| {
+        let trace = desk.read(&format!("{out}/trace.txt"));
+        let records = trace.split_once("\nrecords\n").unwrap().1;
+        records.rsplit_once("end ").unwrap().0.to_owned()
+    };
+    assert!(decisions("a") == decisions("b"));
+}
+
+#[test]
+fn a_policy_file_finds_the_lengths_of_its_scenario() {
+    let desk = Desk::with(COMPOSED);
+    let lengths: Vec<_> = (0..200).map(|i| (16 + i * 37 % 497).to_string()).collect();
+    desk.write("lengths.csv", lengths.join("\n"));
+    let scenario = desk.read("s.toml").replace(
+        "{ uniform = { min = 16, max = 512 } }",
+        "{ file = \"lengths.csv\" }",
+    );
+    desk.write("s.toml", scenario.replace("samples = 600", ""));
+    desk.run("sim s.toml --no-figures --out deep/a").exits(0);
+    desk.run("sim deep/a/best.toml --no-figures --out b")
+        .exits(0);
+    assert_eq!(desk.read("deep/a/best.toml"), desk.read("b/best.toml"));
+}
+
+#[test]
+fn over_long_samples_are_counted_when_they_may_be_skipped() {
+    let desk = Desk::with(COMPOSED);
+    let scenario = desk.read("s.toml").replace(
+        "buckets = { edges = [128, 256, 384, 512] }",
+        "buckets = { edges = [128, 256, 384] }\nover_long = \"skip\"",
+    );
+    desk.write("s.toml", scenario);
+    desk.run("sim s.toml --no-figures --out out").exits(0);
+    let row = &desk.rows("out/results.csv")[0];
+    let count = |column: &str| row[column].parse::<u64>().unwrap();
+    assert!(count("samples_over_long") > 0);
+    assert_eq!(
+        count("samples_trained") + count("samples_over_long"),
+        count("samples_planned")
+    );
+    assert_eq!(count("samples_planned"), 600);
+    desk.run("check s.toml").exits(0).says(&[&format!(
+        "{} longer than the last edge",
+        row["samples_over_long"]
+    )]);
+}
+
+/// A rule on consumption that waits for buckets which the full queue cannot let in.
+const DEADLOCK: &str = r#"
+[[policy]]
+preset = "bucketed"
+targets = 2
+drafters = 2
+depth_total = 4
+mix_window_min = 3
+mix_enforce = "take"
+"#;
+
+#[test]
+fn a_rule_bolted_onto_consumption_ends_in_a_deadlock_that_says_who_waits_for_what() {
+    let desk = Desk::with(DEADLOCK);
+    let scenario = desk
+        .read("s.toml")
+        .replace("grad_accum = 2", "grad_accum = 4")
+        .replace("base_ms = 5.0, per_token_us = 80.0", "base_ms = 500.0");
+    desk.write("s.toml", scenario);
+    desk.run("check s.toml").exits(0).says(&["can deadlock"]);
+    desk.run("sim s.toml --no-figures --out out")
+        .exits(1)
+        .says(&[
+            "bucketed: deadlock at ",
+            "microbatches are undone",
+            "waits for a drafter that may take it",
+            "more distinct bucket(s): the rule asks for 3",
+        ])
+        .complains(&["no policy qualifies: of 1 points 1 end in deadlock"]);
+    let row = &desk.rows("out/results.csv")[0];
+    assert_eq!(row["outcome"], "deadlock");
+    assert!(
+        row["reason"].starts_with("deadlock at "),
+        "{}",
+        row["reason"]
+    );
+    assert!(!desk.path("out/best.toml").exists());
+}
