@@ -1,6 +1,6 @@
 //! Arguments as they are typed.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// Dispatch for speculative-drafter training: find the policy, then run it
@@ -17,6 +17,10 @@ pub(crate) struct Cli {
 pub(crate) enum Verb {
     /// Simulate a scenario's policies and write the best one to best.toml
     Sim(SimArgs),
+    /// Run a policy for real and record it
+    Exec(ExecArgs),
+    /// Search, calibrate and train on text found on this machine, and compare prediction with measurement
+    Quickstart(QuickstartArgs),
     /// Validate scenarios or policies without running them
     Check(CheckArgs),
     /// Feed a trace to the scheduling core again and compare every decision
@@ -51,6 +55,51 @@ pub(crate) struct SimArgs {
     pub(crate) no_figures: bool,
 }
 
+/// Where a policy runs
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum BackendArg {
+    /// The best that this machine and the policy's model allow
+    Auto,
+    /// Real models on the CPU
+    Cpu,
+    /// No model: threads that wait as long as the policy's costs say, and move scaled bytes
+    Emulated,
+}
+
+/// Arguments of `dflash exec`
+#[derive(Debug, Args)]
+pub(crate) struct ExecArgs {
+    /// The policy file, as `dflash sim` writes it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: PathBuf,
+    /// Where to run it
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) backend: BackendArg,
+    /// Set a key of the policy file, e.g. exec.optimizer.learning_rate=1e-3
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Directory for trace.txt, metrics.jsonl, figures and checkpoint/ [default: reports/NAME-exec]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Emulated seconds in one second on the wall [default: so that a forward takes 40 ms]
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) speedup: Option<f64>,
+    /// Real bytes for each emulated byte [default: so that all slots take 16 MB]
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) byte_scale: Option<f64>,
+}
+
+/// Arguments of `dflash quickstart`
+#[derive(Debug, Args)]
+pub(crate) struct QuickstartArgs {
+    /// Directory for everything it writes
+    #[arg(long, value_name = "DIR", default_value = "reports/quickstart")]
+    pub(crate) out: PathBuf,
+    /// Set a key of its scenario, e.g. workload.samples=500
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+}
+
 /// Arguments of `dflash check`
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
@@ -60,6 +109,9 @@ pub(crate) struct CheckArgs {
     /// Set a key after the files are merged
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,
+    /// Refuse scenarios with more points than this
+    #[arg(long, value_name = "N", default_value_t = crate::config::POINTS_MAX)]
+    pub(crate) max_points: u64,
 }
 
 /// Arguments of `dflash replay`
@@ -71,9 +123,22 @@ pub(crate) struct ReplayArgs {
     /// Replay under this seed instead of the trace's own
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Replay under this policy file instead of the trace's own
+    /// Replay under this policy file instead of the trace's own; the samples stay the trace's
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
+    /// Print every metric, computed anew from the records
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "table")]
+    pub(crate) metrics: Option<MetricsFormat>,
+}
+
+/// How metrics are printed
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MetricsFormat {
+    /// A name and a value a line
+    Table,
+    /// A JSON object a line
+    Json,
 }
 
 /// Arguments of `dflash compare`
@@ -88,4 +153,7 @@ pub(crate) struct CompareArgs {
     /// Largest difference in throughput, in percent, that counts as agreement
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
     pub(crate) tolerance: f64,
+    /// Directory for comparison.csv and the figure of predicted and measured times
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }

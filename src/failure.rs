@@ -12,6 +12,10 @@ pub(crate) mod code {
     pub(crate) const USAGE: u8 = 2;
     /// Input data.
     pub(crate) const DATA: u8 = 3;
+    /// A worker died or hung.
+    pub(crate) const WORKER: u8 = 6;
+    /// Training diverged.
+    pub(crate) const DIVERGED: u8 = 7;
     /// Interrupted after an orderly stop.
     pub(crate) const INTERRUPTED: u8 = 130;
 }

@@ -17,6 +17,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let outcome = match cli::Cli::parse().verb {
         cli::Verb::Sim(args) => verbs::sim::run(&args),
+        cli::Verb::Exec(args) => verbs::exec::run(&args),
+        cli::Verb::Quickstart(args) => verbs::quickstart::run(&args),
         cli::Verb::Check(args) => verbs::check::run(&args),
         cli::Verb::Replay(args) => verbs::replay::run(&args),
         cli::Verb::Compare(args) => verbs::compare::run(&args),

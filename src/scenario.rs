@@ -1,6 +1,6 @@
 //! A scenario or policy file as a whole: its sections, and the points it resolves to.
 
-use crate::config::{Kind, Loaded, Point, Points, load, refuse_ranges};
+use crate::config::{ConfigErrors, Kind, Loaded, Point, Points, load, refuse_ranges};
 use crate::failure::Failure;
 use serde::{Deserialize, Serialize};
 use shared::draw::Seed;
@@ -136,6 +136,19 @@ pub(crate) fn open(files: &[PathBuf], sets: &[String], max: u64) -> Result<Input
     }
 }
 
+impl Input {
+    /// An error about point `index` whose text begins with its key, where the files wrote that key.
+    pub(crate) fn error_at_key(&self, index: usize, error: impl std::fmt::Display) -> ConfigErrors {
+        let text = error.to_string();
+        match self {
+            Self::Policy { loaded, .. } => loaded.error_at_key(None, &text),
+            Self::Scenario { loaded, points } => {
+                loaded.error_at_key(Some(&points.point(index)), &text)
+            }
+        }
+    }
+}
+
 /// A point with everything it needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
@@ -149,6 +162,8 @@ pub(crate) struct Case {
     pub(crate) lengths: Arc<Vec<u32>>,
     /// How to search among cases.
     pub(crate) search: Search,
+    /// The folder of the file that describes data and models: their paths are relative to it.
+    pub(crate) folder: Option<PathBuf>,
 }
 
 /// All cases of what was loaded, checked section by section.
@@ -163,6 +178,7 @@ pub(crate) fn cases(input: &Input) -> Result<Vec<Case>, Failure> {
                 entry: 0,
                 lengths,
                 search: Search::default(),
+                folder: exec_folder(loaded),
             }])
         }
         Input::Scenario { loaded, points } => {
@@ -178,7 +194,10 @@ pub(crate) fn cases(input: &Input) -> Result<Vec<Case>, Failure> {
 fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Case, Failure> {
     let file: ScenarioFile = loaded.parse_point(point)?;
     loaded.check_point(point, problems_of_scenario(&file))?;
-    let policy = file.policy.resolve().map_err(Failure::usage)?;
+    let policy = file
+        .policy
+        .resolve()
+        .map_err(|error| loaded.error_at_key(Some(point), &error.to_string()))?;
     let lengths = lengths.of(&file.workload, file.seed, file.exec.as_ref(), loaded)?;
     let swept = point
         .swept
@@ -190,6 +209,7 @@ fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Ca
         entry: point.entry,
         lengths,
         search: file.search.clone(),
+        folder: exec_folder(loaded),
         file: PolicyFile {
             kind: Kind::Policy,
             name: file.name,
@@ -232,7 +252,8 @@ fn problems_of_scenario(file: &ScenarioFile) -> Vec<Problem> {
     sections.into_iter().flatten().chain(faults).collect()
 }
 
-fn problems_of_policy(file: &PolicyFile) -> Vec<Problem> {
+/// What is wrong with the sections of a policy file.
+pub(crate) fn problems_of_policy(file: &PolicyFile) -> Vec<Problem> {
     let sections = [
         file.workload.validate("workload"),
         file.training.validate("training"),
@@ -327,6 +348,12 @@ fn read_lengths(file: &Path) -> Result<Vec<u32>, Failure> {
         )));
     }
     Ok(lengths)
+}
+
+fn exec_folder(loaded: &Loaded) -> Option<PathBuf> {
+    loaded
+        .file_of("exec.data")
+        .and_then(|file| file.parent().map(Path::to_path_buf))
 }
 
 /// The lengths of the samples that the data section describes.

@@ -53,3 +53,43 @@ pub(crate) fn bar(total: u64, what: &str) -> ProgressBar {
     bar.set_message(what.to_owned());
     bar
 }
+
+/// The one line that tells how a run is doing: rewritten in place on a terminal, a plain line now and then elsewhere.
+pub(crate) struct Live {
+    line: Option<ProgressBar>,
+    shown: std::time::Instant,
+}
+
+impl Live {
+    pub(crate) fn new() -> Self {
+        let on_terminal = std::io::stderr().is_terminal();
+        let line = on_terminal.then(|| {
+            let style = ProgressStyle::with_template("{msg}").expect("the template is well-formed");
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
+        });
+        Self {
+            line,
+            shown: std::time::Instant::now(),
+        }
+    }
+
+    /// Whether the line is old enough to be shown again.
+    pub(crate) fn is_due(&self) -> bool {
+        let every = if self.line.is_some() { 200 } else { 5_000 };
+        self.shown.elapsed() >= std::time::Duration::from_millis(every)
+    }
+
+    pub(crate) fn show(&mut self, text: &str) {
+        self.shown = std::time::Instant::now();
+        match &self.line {
+            Some(line) => line.set_message(text.to_owned()),
+            None => note(text),
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        if let Some(line) = &self.line {
+            line.finish_and_clear();
+        }
+    }
+}

@@ -116,6 +116,8 @@ pub struct TargetSection {
     pub target_layer_ids: Vec<usize>,
     /// How many layers are captured when `target_layer_ids` is empty.
     pub captured_layers: usize,
+    /// Standard deviation of random weights. Small models need more than large ones for outputs that differ between tokens.
+    pub initializer_range: f64,
 }
 
 impl Default for TargetSection {
@@ -130,6 +132,7 @@ impl Default for TargetSection {
             intermediate_size: 160,
             target_layer_ids: Vec::new(),
             captured_layers: 3,
+            initializer_range: 0.1,
         }
     }
 }
@@ -157,6 +160,8 @@ pub struct DrafterSection {
     pub anchors: usize,
     /// Decay of the position weights; 0: the usual one for the block size.
     pub gamma: f64,
+    /// Standard deviation of random weights.
+    pub initializer_range: f64,
     /// The mask token's id; left out: the tokenizer's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mask_token_id: Option<u32>,
@@ -174,6 +179,7 @@ impl Default for DrafterSection {
             block_size: 8,
             anchors: 16,
             gamma: 0.0,
+            initializer_range: 0.02,
             mask_token_id: None,
         }
     }

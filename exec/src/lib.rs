@@ -11,6 +11,7 @@ pub mod data;
 pub mod driver;
 pub mod error;
 pub mod model;
+pub mod progress;
 pub mod store;
 pub mod train;
 mod worker;

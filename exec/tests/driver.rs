@@ -180,6 +180,29 @@ fn a_run_whose_only_target_is_lost_is_an_error() {
 }
 
 #[test]
+fn a_run_whose_only_drafter_is_lost_is_an_error() {
+    for policy in policies() {
+        let policy = Policy {
+            drafters: 1,
+            ..policy
+        };
+        let seen = AtomicUsize::new(0);
+        let script = Scripted {
+            train: Box::new(move |_, _| {
+                assert!(seen.fetch_add(1, Ordering::SeqCst) < 5, "planned");
+                Ok(())
+            }),
+            ..Scripted::default()
+        };
+        let error = run(&policy, script).result.unwrap_err();
+        let DriverError::WorkerPanicked { site, .. } = error else {
+            panic!("{}: {error}", policy.name)
+        };
+        assert_eq!(site.worker, WorkerId::Drafter(DrafterId(0)));
+    }
+}
+
+#[test]
 fn a_panic_in_an_optimizer_step_ends_the_run() {
     let script = Scripted {
         apply: Box::new(|_, step, _| {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Recorder, core, plan_for};
-use exec::backend::emulated::{Emulated, Emulation, ServiceTimes};
+use exec::backend::emulated::{Emulated, Emulation, LinkSharing, ServiceTimes};
 use exec::driver::{Driver, Options, RunReport};
 use shared::core::{Action, Event};
 use shared::draw::{Seed, Stream};
@@ -21,7 +21,7 @@ fn policies() -> impl Iterator<Item = Policy> {
 }
 
 /// Service times of a few emulated seconds, different for every microbatch.
-fn emulation(plan: &Plan, shared_link: bool) -> Emulation {
+fn emulation(plan: &Plan, sharing: LinkSharing) -> Emulation {
     let draw = |stream: u64, least: u64| {
         let seed = Seed(3).derive(stream);
         let one = |id| least + seed.below(Stream::Forward, id, least);
@@ -40,15 +40,15 @@ fn emulation(plan: &Plan, shared_link: bool) -> Emulation {
         bytes: plan.microbatches.iter().map(|m| m.bytes).collect(),
         byte_scale: 0.1,
         speedup: 5_000.0,
-        shared_link,
+        sharing,
     }
 }
 
-fn run(policy: &Policy, shared_link: bool) -> (RunReport, Recorder, ServiceTimes) {
+fn run(policy: &Policy, sharing: LinkSharing) -> (RunReport, Recorder, ServiceTimes) {
     let plan = plan_for(policy, COUNT);
     let core = core(&plan, policy);
     let mut recorder = Recorder::new(&core);
-    let emulation = emulation(&plan, shared_link);
+    let emulation = emulation(&plan, sharing);
     let times = emulation.times.clone();
     let backend = Arc::new(Emulated::new(emulation).unwrap());
     let report = Driver::new(core, backend, Options::default())
@@ -122,8 +122,12 @@ fn service(times: &ServiceTimes, piece: Piece) -> Span {
 #[test]
 fn no_piece_of_work_ends_before_its_time() {
     for policy in policies() {
-        for shared_link in [false, true] {
-            let (report, recorder, times) = run(&policy, shared_link);
+        for sharing in [
+            LinkSharing::Own,
+            LinkSharing::EachWay,
+            LinkSharing::BothWays,
+        ] {
+            let (report, recorder, times) = run(&policy, sharing);
             let mut open: BTreeMap<Piece, Time> = BTreeMap::new();
             let mut count = 0;
             for record in &recorder.records {
@@ -156,7 +160,7 @@ fn no_piece_of_work_ends_before_its_time() {
 #[test]
 fn a_shared_link_moves_one_transfer_s_worth_at_a_time() {
     let staged = preset("staged-fifo").unwrap();
-    let (report, _, times) = run(&staged, true);
+    let (report, _, times) = run(&staged, LinkSharing::BothWays);
     let all: Span = times.stage.iter().chain(&times.fetch).copied().sum();
     assert!(
         report.end - Time::ZERO >= all,
@@ -169,7 +173,7 @@ fn a_shared_link_moves_one_transfer_s_worth_at_a_time() {
 fn bytes_are_counted_where_they_are() {
     use exec::store::Place;
     for policy in policies() {
-        let (report, recorder, _) = run(&policy, false);
+        let (report, recorder, _) = run(&policy, LinkSharing::Own);
         let is_host = |(place, _): &&(Place, _)| *place == Place::Host;
         let on_host = report.peaks.places.iter().any(|entry| is_host(&entry));
         assert_eq!(

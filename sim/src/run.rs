@@ -223,37 +223,35 @@ pub fn order_spec(point: &Resolved, train_costs: &[Span]) -> OrderSpec {
     }
 }
 
+/// What a check of the policy must know of a point's work.
+pub fn run_facts(point: &Resolved, work: &Work) -> RunFacts {
+    let microbatches = &work.formation.microbatches;
+    let mut seen = vec![false; work.formation.edges.len()];
+    for microbatch in microbatches {
+        seen[microbatch.bucket.index()] = true;
+    }
+    RunFacts {
+        grad_accum: point.training.grad_accum,
+        bytes_max: microbatches
+            .iter()
+            .map(|m| m.bytes)
+            .max()
+            .unwrap_or_default(),
+        samples_max: microbatches
+            .iter()
+            .map(|m| m.sample_count())
+            .max()
+            .unwrap_or(0),
+        buckets: seen.into_iter().filter(|&s| s).count() as u32,
+    }
+}
+
 /// The plan of a point, checked against its policy and its box.
 pub fn plan(point: &Resolved, work: &Work) -> Result<Arc<Plan>, RunError> {
     let policy = &point.policy;
     let (targets, drafters) = (policy.targets, policy.drafters);
     let spec = order_spec(point, &work.train_costs);
-    let facts = RunFacts {
-        grad_accum: point.training.grad_accum,
-        bytes_max: work
-            .formation
-            .microbatches
-            .iter()
-            .map(|m| m.bytes)
-            .max()
-            .unwrap_or_default(),
-        samples_max: work
-            .formation
-            .microbatches
-            .iter()
-            .map(|m| m.sample_count())
-            .max()
-            .unwrap_or(0),
-        buckets: {
-            let mut seen = vec![false; work.formation.edges.len()];
-            work.formation
-                .microbatches
-                .iter()
-                .for_each(|m| seen[m.bucket.index()] = true);
-            seen.into_iter().filter(|&s| s).count() as u32
-        },
-    };
-    policy.ensure(&facts)?;
+    policy.ensure(&run_facts(point, work))?;
     if u32::from(targets) + u32::from(drafters) > u32::from(point.hardware.gpus) {
         return Err(RunError::Gpus {
             targets,

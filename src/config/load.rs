@@ -105,6 +105,17 @@ impl Loaded {
         self.check_table(problems, |path| point.written_as(path))
     }
 
+    /// An error whose text begins with its key, as in `policy.depth_total: 0 slots let nothing pass`, in the place of that key;
+    /// of a point, where the scenario wrote the point's value.
+    pub(crate) fn error_at_key(&self, point: Option<&Point>, text: &str) -> ConfigErrors {
+        let parts = text.split_once(": ");
+        let parsed = parts.and_then(|(key, rest)| Some((KeyPath::parse(key).ok()?, rest)));
+        let (path, message) = parsed.unwrap_or((KeyPath::default(), text));
+        let path = point.map_or_else(|| path.clone(), |point| point.written_as(&path));
+        self.error(&path, KeyFault::Other(message.to_owned()))
+            .into()
+    }
+
     /// The file that wrote the key at the dotted path `key`, to which paths in its value are relative. None when a flag did.
     pub(crate) fn file_of(&self, key: &str) -> Option<PathBuf> {
         match self.place(&KeyPath::parse(key).ok()?).source {

@@ -66,6 +66,18 @@ impl Axis {
         self
     }
 
+    /// Keeps every second tick until there are at most `ticks_max`.
+    pub(crate) fn sparse(mut self, ticks_max: usize) -> Self {
+        while self.ticks.len() > ticks_max.max(1) {
+            let mut is_kept = false;
+            self.ticks.retain(|_| {
+                is_kept = !is_kept;
+                is_kept
+            });
+        }
+        self
+    }
+
     /// Place of a value along the axis: 0 at the low end, 1 at the high end.
     pub(crate) fn share(&self, value: f64) -> f64 {
         match self.spacing {
@@ -200,6 +212,12 @@ mod tests {
             labels(&Axis::from_zero("", [3.0, 5.0])),
             ["0", "1", "2", "3", "4", "5"]
         );
+    }
+
+    #[test]
+    fn sparse_ticks_start_at_the_first() {
+        let axis = Axis::linear("", [0.0, 60.0]).sparse(4);
+        assert_eq!(labels(&axis), ["0", "20", "40", "60"]);
     }
 
     #[test]

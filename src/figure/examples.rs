@@ -97,6 +97,7 @@ fn extreme_values_do_not_break_a_figure() {
             })
             .to_vec();
         figure.chosen = None;
+        figure.front = figure.policies[0].points.clone();
         check(&figure);
 
         let mut figure = slots_over_time();
@@ -154,6 +155,7 @@ fn empty_figures_say_so() {
     says_no_data(&Pareto {
         heading: heading(),
         policies: vec![],
+        front: vec![],
         chosen: None,
         bound_tok_s: None,
     });
@@ -164,7 +166,6 @@ fn empty_figures_say_so() {
     says_no_data(&SlotsOverTime {
         heading: heading(),
         series: vec![],
-        cap: None,
     });
     says_no_data(&Mixing {
         heading: heading(),

@@ -14,13 +14,31 @@ pub(crate) struct Table {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     pub(crate) title: String,
+    /// What was asked; may be empty.
+    pub(crate) question: String,
     /// The answer, a sentence a line.
     pub(crate) summary: Vec<String>,
-    pub(crate) tables: Vec<Table>,
-    /// SVG documents, put into the page as they are.
-    pub(crate) figures: Vec<String>,
+    pub(crate) parts: Vec<Part>,
     /// Seed, versions, configuration, reservations.
     pub(crate) notes: Vec<String>,
+}
+
+/// One part of a report.
+#[derive(Clone, Debug)]
+pub(crate) enum Part {
+    Table(Table),
+    /// An SVG document, put into the page as it is.
+    Figure(String),
+    /// Lines below a caption.
+    List {
+        caption: String,
+        lines: Vec<String>,
+    },
+    /// Text as it stands in a file, folded away below its name.
+    Text {
+        caption: String,
+        text: String,
+    },
 }
 
 /// The report as a self-contained HTML page; all text is escaped.
@@ -31,6 +49,12 @@ pub(crate) fn report(report: &Report) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
     );
+    if !report.question.is_empty() {
+        push(
+            &mut page,
+            format_args!("<p class=\"question\">{}</p>\n", escaped(&report.question)),
+        );
+    }
     if !report.summary.is_empty() {
         page.push_str("<section class=\"summary\">\n");
         for line in &report.summary {
@@ -38,24 +62,43 @@ pub(crate) fn report(report: &Report) -> String {
         }
         page.push_str("</section>\n");
     }
-    for table in &report.tables {
-        push_table(&mut page, table);
-    }
-    for figure in &report.figures {
-        push(
-            &mut page,
-            format_args!("<figure>\n{}\n</figure>\n", bare_svg(figure)),
-        );
+    for part in &report.parts {
+        push_part(&mut page, part);
     }
     if !report.notes.is_empty() {
-        page.push_str("<section class=\"notes\">\n<h2>Notes</h2>\n<ul>\n");
-        for note in &report.notes {
-            push(&mut page, format_args!("<li>{}</li>\n", escaped(note)));
-        }
-        page.push_str("</ul>\n</section>\n");
+        page.push_str("<section class=\"notes\">\n");
+        push_list(&mut page, "Notes", &report.notes);
+        page.push_str("</section>\n");
     }
     page.push_str("</main>\n</body>\n</html>\n");
     page
+}
+
+fn push_part(page: &mut String, part: &Part) {
+    match part {
+        Part::Table(table) => push_table(page, table),
+        Part::Figure(svg) => push(
+            page,
+            format_args!("<figure>\n{}\n</figure>\n", bare_svg(svg)),
+        ),
+        Part::List { caption, lines } => push_list(page, caption, lines),
+        Part::Text { caption, text } => push(
+            page,
+            format_args!(
+                "<details>\n<summary>{}</summary>\n<pre>{}</pre>\n</details>\n",
+                escaped(caption),
+                escaped(text)
+            ),
+        ),
+    }
+}
+
+fn push_list(page: &mut String, caption: &str, lines: &[String]) {
+    push(page, format_args!("<h2>{}</h2>\n<ul>\n", escaped(caption)));
+    for line in lines {
+        push(page, format_args!("<li>{}</li>\n", escaped(line)));
+    }
+    page.push_str("</ul>\n");
 }
 
 fn push_table(page: &mut String, table: &Table) {
@@ -134,6 +177,10 @@ body { margin: 0; background: var(--ground); color: var(--ink);
 main { max-width: 1200px; margin: 0 auto; padding: 32px 24px 64px; }
 h1 { font-size: 28px; line-height: 1.25; margin: 0 0 16px; }
 h2 { font-size: 20px; margin: 32px 0 8px; }
+.question { font-size: 18px; color: var(--muted); margin: 0 0 16px; }
+details { margin: 24px 0; }
+summary { cursor: pointer; font-weight: 600; }
+pre { overflow-x: auto; background: var(--soft); padding: 12px; font-size: 13px; line-height: 1.35; }
 .summary { border-left: 4px solid #0072b2; background: var(--soft); padding: 12px 20px; margin: 0 0 24px; }
 .summary p { margin: 4px 0; }
 .summary p:first-child { font-weight: 600; font-size: 18px; }
@@ -143,6 +190,7 @@ caption { text-align: left; font-weight: 600; font-size: 16px; padding: 0 0 6px;
 th, td { padding: 5px 10px; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { border-bottom: 2px solid var(--muted); vertical-align: bottom; }
 .number { text-align: right; }
+td:first-child { white-space: nowrap; }
 td.number { white-space: nowrap; }
 tbody tr:nth-child(even) { background: var(--soft); }
 figure { margin: 0 0 28px; background: #ffffff; border: 1px solid var(--line); border-radius: 6px; padding: 8px; }
@@ -166,12 +214,25 @@ mod tests {
         report(&Report {
             title: "composed <best> & \"first\"".to_owned(),
             summary: vec!["21.5k tok/s, 99.9 % of the bound".to_owned()],
-            tables: vec![Table {
-                caption: "Policies".to_owned(),
-                header: vec!["policy".to_owned(), "tok/s".to_owned()],
-                rows: vec![vec!["a<script>".to_owned(), "21.5k".to_owned()]],
-            }],
-            figures: vec!["<?xml version=\"1.0\"?>\n<svg viewBox=\"0 0 1 1\"></svg>\n".to_owned()],
+            question: "which <policy>?".to_owned(),
+            parts: vec![
+                Part::Table(Table {
+                    caption: "Policies".to_owned(),
+                    header: vec!["policy".to_owned(), "tok/s".to_owned()],
+                    rows: vec![vec!["a<script>".to_owned(), "21.5k".to_owned()]],
+                }),
+                Part::Figure(
+                    "<?xml version=\"1.0\"?>\n<svg viewBox=\"0 0 1 1\"></svg>\n".to_owned(),
+                ),
+                Part::List {
+                    caption: "Waits".to_owned(),
+                    lines: vec!["t0 <waits>".to_owned()],
+                },
+                Part::Text {
+                    caption: "best.toml".to_owned(),
+                    text: "name = \"<b>\"".to_owned(),
+                },
+            ],
             notes: vec!["seed 7".to_owned()],
         })
     }
@@ -185,6 +246,15 @@ mod tests {
         );
         assert!(
             page.contains("<td>a&lt;script&gt;</td><td class=\"number\">21.5k</td>"),
+            "{page}"
+        );
+        assert!(
+            page.contains("<p class=\"question\">which &lt;policy&gt;?</p>"),
+            "{page}"
+        );
+        assert!(page.contains("<li>t0 &lt;waits&gt;</li>"), "{page}");
+        assert!(
+            page.contains("<pre>name = &quot;&lt;b&gt;&quot;</pre>"),
             "{page}"
         );
         assert!(!page.contains("<script"), "{page}");

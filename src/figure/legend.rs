@@ -3,7 +3,7 @@
 use plotters::style::RGBColor;
 
 use super::font::cut;
-use super::marker::{draw_hatched, draw_marker};
+use super::marker::{draw_cross, draw_hatched, draw_marker};
 use super::sheet::{Point, Sheet, Text};
 use super::style::{LINE_WIDTH, MARGIN, MARKER_RADIUS, TEXT_SIZE, series_color};
 
@@ -18,6 +18,8 @@ pub(crate) enum Key {
     Line(RGBColor, f64),
     /// Dashed line.
     Dashes(RGBColor, f64),
+    /// Cross without line.
+    Cross(RGBColor),
     /// Nothing: the name is a title for the entries after it.
     Title,
     /// Filled box.
@@ -88,6 +90,7 @@ fn draw_key(sheet: &mut Sheet, key: Key, (x, y): Point) {
         }
         Key::Line(color, width) => sheet.path(&line, color, width),
         Key::Dashes(color, width) => sheet.dashes(&line, color, width, 9.0),
+        Key::Cross(color) => draw_cross(sheet, center, MARKER_RADIUS, color),
         Key::Title => {}
         Key::Box(color) => sheet.rect(from, to, color),
         Key::Hatched(color) => draw_hatched(sheet, from, to, color),

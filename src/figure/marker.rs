@@ -3,7 +3,7 @@
 use plotters::style::RGBColor;
 
 use super::sheet::{Point, Sheet};
-use super::style::{WHITE, dark, faint};
+use super::style::{LINE_WIDTH, WHITE, dark, faint};
 
 /// Draws the marker of the series at `index`, with a thin white edge that sets it off from lines below.
 pub(crate) fn draw_marker(
@@ -32,6 +32,18 @@ pub(crate) fn draw_bare_marker(
             sheet.area(&points, color, 1.0);
         }
         None => sheet.disc(at, radius, color),
+    }
+}
+
+/// Draws a cross.
+pub(crate) fn draw_cross(sheet: &mut Sheet, at: Point, radius: f64, color: RGBColor) {
+    let (x, y) = at;
+    for side in [radius, -radius] {
+        sheet.path(
+            &[(x - radius, y - side), (x + radius, y + side)],
+            color,
+            LINE_WIDTH,
+        );
     }
 }
 

@@ -105,8 +105,11 @@ impl MemoryDepth {
     }
 
     fn legend(&self) -> Vec<(Key, String)> {
-        let names = self.policies.iter().map(|series| series.policy.clone());
-        let mut entries: Vec<(Key, String)> = (0..).map(Key::Series).zip(names).collect();
+        let shown = self.policies.iter().enumerate();
+        let mut entries: Vec<(Key, String)> = shown
+            .filter(|(_, series)| !series.points.is_empty())
+            .map(|(index, series)| (Key::Series(index), series.policy.clone()))
+            .collect();
         if self.points().any(|p| p.host_gib.is_finite()) {
             entries.push((Key::Line(MUTED, LINE_WIDTH), "HS".to_owned()));
             entries.push((

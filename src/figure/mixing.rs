@@ -20,6 +20,8 @@ use distinct::{BarScale, draw_shares};
 #[derive(Clone, Debug)]
 pub(crate) struct MixingSeries {
     pub(crate) policy: String,
+    /// Which of the series colours it has.
+    pub(crate) color: usize,
     /// Total variation distance of each step's bucket mix from the data's, 0 to 1.
     pub(crate) tv: Vec<f64>,
     /// Share of the steps that hold k + 1 distinct buckets, at index k.
@@ -99,7 +101,7 @@ impl Figure for Mixing {
             let row = Row {
                 base,
                 pitch,
-                color: series_color(index),
+                color: series_color(series.color),
             };
             let values: Vec<f64> = finite(&series.tv).collect();
             draw_name(sheet, &row, &series.policy, &values);

@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-pub(crate) use html::{Report, Table, report};
+pub(crate) use html::{Part, Report, Table, report};
 pub(crate) use loss_curve::{LossCurve, LossRun};
 pub(crate) use memory_depth::{MemoryDepth, MemoryPoint, MemorySeries};
 pub(crate) use mixing::{Mixing, MixingSeries};

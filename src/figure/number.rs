@@ -35,7 +35,9 @@ pub(crate) fn percent_number(share: f64) -> String {
     if percent.abs() >= 1e4 {
         return short(percent);
     }
-    let decimals = usize::from(percent.abs() < 9.95);
+    // Nearly all is not all: 99.6 stays apart from 100.
+    let is_nearly_all = (99.05..99.95).contains(&percent);
+    let decimals = usize::from(percent.abs() < 9.95 || is_nearly_all);
     trim_zeros(format!("{percent:.decimals$}"))
 }
 
@@ -127,6 +129,7 @@ mod tests {
         assert_eq!(percent(0.005), "0.5 %");
         assert_eq!(percent(0.0001), "<0.1 %");
         assert_eq!(percent(1.0), "100 %");
+        assert_eq!(percent(0.996), "99.6 %");
         assert_eq!(percent(-0.021), "-2.1 %");
         assert_eq!(percent(6.2e28), "6.2e30 %");
         assert_eq!(percent(f64::INFINITY), "n/a %");

@@ -33,11 +33,13 @@ pub(crate) struct Chosen {
     pub(crate) label: String,
 }
 
-/// The figure: throughput [tok/s] against peak HS memory [GiB], with the Pareto front of all points.
+/// The figure: throughput [tok/s] against peak HS memory [GiB], with the Pareto front.
 #[derive(Clone, Debug)]
 pub(crate) struct Pareto {
     pub(crate) heading: Heading,
     pub(crate) policies: Vec<ParetoSeries>,
+    /// Those of the points that no other eligible point beats, by rising memory.
+    pub(crate) front: Vec<ParetoPoint>,
     pub(crate) chosen: Option<Chosen>,
     pub(crate) bound_tok_s: Option<f64>,
 }
@@ -82,8 +84,7 @@ impl Figure for Pareto {
         if let Some(bound) = self.bound_tok_s {
             draw_limit(sheet, &frame, "bound", bound);
         }
-        let front = pareto_front(&all);
-        self.draw_points(sheet, &frame, &front);
+        self.draw_points(sheet, &frame);
         if let Some(chosen) = &self.chosen {
             let marks: Vec<Point> = all
                 .iter()
@@ -101,14 +102,20 @@ impl Pareto {
     }
 
     fn legend(&self) -> Vec<(Key, String)> {
-        let names = self.policies.iter().map(|series| series.policy.clone());
-        let mut entries: Vec<(Key, String)> = (0..).map(Key::Marker).zip(names).collect();
-        entries.push((Key::Line(INK, LINE_WIDTH), "Pareto front".to_owned()));
+        let shown = self.policies.iter().enumerate();
+        let mut entries: Vec<(Key, String)> = shown
+            .filter(|(_, series)| !series.points.is_empty())
+            .map(|(index, series)| (Key::Marker(index), series.policy.clone()))
+            .collect();
+        if self.front.len() > 1 {
+            entries.push((Key::Line(INK, LINE_WIDTH), "Pareto front".to_owned()));
+        }
         entries
     }
 
     /// Draws the points beside the front faintly, then the front, then the points on it.
-    fn draw_points(&self, sheet: &mut Sheet, frame: &Frame, front: &[ParetoPoint]) {
+    fn draw_points(&self, sheet: &mut Sheet, frame: &Frame) {
+        let front = &self.front;
         let line: Vec<Point> = front
             .iter()
             .map(|p| frame.at(p.hs_gib, p.throughput_tok_s))
@@ -130,54 +137,5 @@ impl Pareto {
                 draw_marker(sheet, index, at, MARKER_RADIUS, series_color(index));
             }
         }
-    }
-}
-
-/// The points that no other point beats in both memory and throughput, by rising memory.
-fn pareto_front(points: &[ParetoPoint]) -> Vec<ParetoPoint> {
-    let mut sorted: Vec<ParetoPoint> = points
-        .iter()
-        .copied()
-        .filter(|p| p.hs_gib.is_finite() && p.throughput_tok_s.is_finite())
-        .collect();
-    let slower_last =
-        |a: &ParetoPoint, b: &ParetoPoint| b.throughput_tok_s.total_cmp(&a.throughput_tok_s);
-    sorted.sort_by(|a, b| {
-        a.hs_gib
-            .total_cmp(&b.hs_gib)
-            .then_with(|| slower_last(a, b))
-    });
-    let mut front: Vec<ParetoPoint> = Vec::new();
-    for point in sorted {
-        if front
-            .last()
-            .is_none_or(|best| point.throughput_tok_s > best.throughput_tok_s)
-        {
-            front.push(point);
-        }
-    }
-    front
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_front_keeps_unbeaten_points_only() {
-        let point = |(hs_gib, throughput_tok_s)| ParetoPoint {
-            hs_gib,
-            throughput_tok_s,
-        };
-        let points = [
-            (9.0, 5.0),
-            (3.0, 4.0),
-            (3.0, 2.0),
-            (6.0, 4.0),
-            (f64::NAN, 9.0),
-            (12.0, 4.5),
-        ]
-        .map(point);
-        assert_eq!(pareto_front(&points), [(3.0, 4.0), (9.0, 5.0)].map(point));
     }
 }

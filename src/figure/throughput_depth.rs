@@ -3,9 +3,9 @@
 use super::axis::Axis;
 use super::frame::{Frame, LIMIT_SPACE, draw_limit};
 use super::legend::{Key, draw_legend};
-use super::marker::draw_marker;
+use super::marker::{draw_cross, draw_marker};
 use super::sheet::{Point, Sheet};
-use super::style::{LINE_WIDTH, MARKER_RADIUS, series_color};
+use super::style::{LINE_WIDTH, MARKER_RADIUS, MUTED, series_color};
 use super::{Figure, Heading};
 
 /// Throughput of one policy at one depth.
@@ -24,6 +24,24 @@ pub(crate) struct DepthPoint {
 pub(crate) struct DepthSeries {
     pub(crate) policy: String,
     pub(crate) points: Vec<DepthPoint>,
+    /// Depths at which it ends in a deadlock.
+    pub(crate) deadlocks: Vec<f64>,
+}
+
+impl DepthSeries {
+    fn is_empty(&self) -> bool {
+        self.points.is_empty() && self.deadlocks.is_empty()
+    }
+
+    /// Whether one of its markers hides that of `point`.
+    fn covers(&self, frame: &Frame, point: &DepthPoint) -> bool {
+        let place = |p: &DepthPoint| frame.at(p.depth, p.throughput_tok_s);
+        let (x, y) = place(point);
+        self.points
+            .iter()
+            .map(place)
+            .any(|at| (at.0 - x).hypot(at.1 - y) < MARKER_RADIUS)
+    }
 }
 
 /// The figure: throughput [tok/s] against total depth [HS slots].
@@ -46,8 +64,7 @@ impl Figure for ThroughputDepth {
     }
 
     fn draw(&self, sheet: &mut Sheet, top: f64) {
-        let entries: Vec<(Key, String)> = (0..).map(Key::Series).zip(self.names()).collect();
-        let top = draw_legend(sheet, top, &entries);
+        let top = draw_legend(sheet, top, &self.legend());
         let values = self
             .points()
             .flat_map(|p| [p.throughput_tok_s, p.ci_low_tok_s, p.ci_high_tok_s]);
@@ -59,7 +76,7 @@ impl Figure for ThroughputDepth {
             } else {
                 0.0
             },
-            Axis::spread("Total depth [HS slots]", self.points().map(|p| p.depth)).whole_ticks(),
+            Axis::spread("Total depth [HS slots]", self.depths()).whole_ticks(),
             Axis::linear("Throughput [tok/s]", values.chain(self.bound_tok_s)),
         );
         frame.draw(sheet);
@@ -76,8 +93,16 @@ impl Figure for ThroughputDepth {
                 .map(|p| frame.at(p.depth, p.throughput_tok_s))
                 .collect();
             sheet.path(&line, series_color(index), LINE_WIDTH);
-            for at in line {
-                draw_marker(sheet, index, at, MARKER_RADIUS, series_color(index));
+            for (at, point) in line.into_iter().zip(&series.points) {
+                // Markers in one place show one around the other.
+                let above = self.policies[index + 1..].iter();
+                let covered = above.filter(|other| other.covers(&frame, point)).count();
+                let radius = MARKER_RADIUS + 4.0 * covered.min(3) as f64;
+                draw_marker(sheet, index, at, radius, series_color(index));
+            }
+            for depth in &series.deadlocks {
+                let at = (frame.x_at(*depth), frame.bottom);
+                draw_cross(sheet, at, MARKER_RADIUS, series_color(index));
             }
         }
     }
@@ -88,8 +113,25 @@ impl ThroughputDepth {
         self.policies.iter().flat_map(|series| &series.points)
     }
 
-    fn names(&self) -> impl Iterator<Item = String> {
-        self.policies.iter().map(|series| series.policy.clone())
+    fn depths(&self) -> impl Iterator<Item = f64> {
+        let deadlocks = self.policies.iter().flat_map(|series| &series.deadlocks);
+        self.points().map(|p| p.depth).chain(deadlocks.copied())
+    }
+
+    fn legend(&self) -> Vec<(Key, String)> {
+        let shown = self.policies.iter().enumerate();
+        let mut entries: Vec<(Key, String)> = shown
+            .filter(|(_, series)| !series.is_empty())
+            .map(|(index, series)| (Key::Series(index), series.policy.clone()))
+            .collect();
+        if self
+            .policies
+            .iter()
+            .any(|series| !series.deadlocks.is_empty())
+        {
+            entries.push((Key::Cross(MUTED), "deadlock".to_owned()));
+        }
+        entries
     }
 }
 

@@ -9,18 +9,26 @@ use super::legend::{Key, draw_legend};
 use super::marker::draw_hatched;
 use super::sheet::{Sheet, Text};
 use super::style::{
-    GREY, INK, LANE, MARGIN, MUTED, SHEET_HEIGHT, TICK_SIZE, VERMILLION, sequence_color,
+    GREY, INK, LANE, MARGIN, MUTED, PURPLE, SHEET_HEIGHT, TICK_SIZE, VERMILLION, sequence_color,
 };
 use super::{Figure, Heading};
 
 /// What a worker does during a span; buckets are counted from the shortest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Activity {
-    Forward { bucket: usize },
-    Train { bucket: usize },
-    Copy { bucket: usize },
+    Forward {
+        bucket: usize,
+    },
+    Train {
+        bucket: usize,
+    },
+    Copy {
+        bucket: usize,
+    },
     Blocked,
     Barrier,
+    /// The optimizer step.
+    Apply,
 }
 
 /// One span of one worker's time.
@@ -141,6 +149,9 @@ impl Timeline {
         if self.has(|activity| activity == Activity::Barrier) {
             entries.push((Key::Line(GREY, 7.0), "barrier".to_owned()));
         }
+        if self.has(|activity| activity == Activity::Apply) {
+            entries.push((Key::Box(PURPLE), "optimizer step".to_owned()));
+        }
         entries
     }
 
@@ -164,6 +175,7 @@ impl Timeline {
             }
             Activity::Blocked => (inside(middle - 0.05, middle + 0.05), VERMILLION),
             Activity::Barrier => (inside(middle - 0.05, middle + 0.05), GREY),
+            Activity::Apply => (inside(0.1, work_end), PURPLE),
         };
         sheet.rect(ends.0, ends.1, color);
         sheet.path(&[(right, ends.0.1), (right, ends.1.1)], LANE, 1.5);

@@ -1,5 +1,7 @@
-//! The runs worth a closer look: the fastest point of each policy entry, simulated again with series and timeline.
+//! The runs worth a closer look: the best point of each policy, simulated again with series and timeline.
 
+use super::group::{Group, groups};
+use super::run_timeline::STEPS_RECORDED;
 use crate::failure::Failure;
 use crate::output::OutputDir;
 use crate::scenario::{Case, PolicyFile};
@@ -10,10 +12,7 @@ use shared::metrics::Detail;
 use shared::record::{Encoder, Header};
 use shared::time::Time;
 use sim::{Outcome, prepare, run};
-use std::collections::BTreeMap;
-
-/// Steps that the timeline shows.
-const TIMELINE_STEPS: u32 = 3;
+use std::cmp::Reverse;
 
 /// One policy's run in detail.
 #[derive(Debug)]
@@ -22,11 +21,13 @@ pub(crate) struct Detailed {
     pub(crate) row: usize,
     /// The name it is shown under.
     pub(crate) name: String,
+    /// Place of its group, which gives its colour.
+    pub(crate) group: usize,
     /// The run, with points and timeline.
     pub(crate) outcome: Outcome,
 }
 
-/// Simulates the best row of each policy entry again, keeping detail; writes the trace of the chosen one if asked to.
+/// Simulates the best row of each group again, keeping detail; writes the trace of the chosen one if asked to.
 pub(crate) fn details(
     searched: &Searched,
     best: Option<&PolicyFile>,
@@ -34,7 +35,10 @@ pub(crate) fn details(
     trace: bool,
 ) -> Result<Vec<Detailed>, Failure> {
     let mut detailed = Vec::new();
-    for row in representatives(searched) {
+    for (place, group) in groups(searched).iter().enumerate() {
+        let Some(row) = representative(searched, group) else {
+            continue;
+        };
         let case = &searched.cases[searched.rows[row].index];
         let chosen = searched.choice.best == Some(row);
         let outcome = if trace && chosen && best.is_some() {
@@ -46,40 +50,39 @@ pub(crate) fn details(
         };
         detailed.push(Detailed {
             row,
-            name: case.file.policy.name.clone(),
+            name: group.name.clone(),
+            group: place,
             outcome,
         });
     }
     Ok(detailed)
 }
 
-/// The row that stands for each policy entry: the chosen one, else the fastest, else the first that was set up.
-fn representatives(searched: &Searched) -> Vec<usize> {
-    let mut by_entry: BTreeMap<usize, usize> = BTreeMap::new();
-    for (i, row) in searched
-        .rows
-        .iter()
-        .enumerate()
-        .filter(|(_, row)| row.outcome.is_ok())
-    {
-        let entry = searched.cases[row.index].entry;
-        let better = |old: &usize| {
-            let rank = |i: usize| {
-                let row = &searched.rows[i];
-                let chosen = searched.choice.best == Some(i);
-                (
-                    chosen,
-                    std::cmp::Reverse(row.verdict()),
-                    row.throughput.mean,
-                )
-            };
-            rank(i) > rank(*old)
-        };
-        if by_entry.get(&entry).is_none_or(better) {
-            by_entry.insert(entry, i);
-        }
-    }
-    by_entry.into_values().collect()
+/// The row that stands for a group: the chosen one, else of the fastest that are done the one with the least hidden
+/// states, as the search chooses, else the first that was set up.
+fn representative(searched: &Searched, group: &Group) -> Option<usize> {
+    let excluded = |i: usize| searched.choice.excluded.iter().any(|&(row, _)| row == i);
+    let rank = |i: usize| {
+        let chosen = searched.choice.best == Some(i);
+        (chosen, Reverse(searched.rows[i].verdict()), !excluded(i))
+    };
+    let set_up = group.rows.iter().copied();
+    let set_up: Vec<usize> = set_up
+        .filter(|&i| searched.rows[i].outcome.is_ok())
+        .collect();
+    let highest = set_up.iter().map(|&i| rank(i)).max()?;
+    let level: Vec<usize> = set_up.into_iter().filter(|&i| rank(i) == highest).collect();
+    let speed = |i: usize| searched.rows[i].throughput.mean;
+    let fastest = level.iter().map(|&i| speed(i)).fold(0.0, f64::max);
+    let enough = fastest * (1.0 - searched.cases[0].search.tolerance);
+    let memory = |i: usize| {
+        let outcome = searched.rows[i].outcome.as_ref();
+        outcome.map_or(u64::MAX, |o| o.metrics.peaks.alive_bytes.0)
+    };
+    level
+        .into_iter()
+        .filter(|&i| speed(i) >= enough)
+        .min_by_key(|&i| memory(i))
 }
 
 fn simulate(case: &Case, observer: &mut impl sim::Observe) -> Result<Outcome, Failure> {
@@ -87,7 +90,7 @@ fn simulate(case: &Case, observer: &mut impl sim::Observe) -> Result<Outcome, Fa
     let work = prepare(&resolved, &case.lengths).map_err(Failure::usage)?;
     let detail = Detail {
         points: true,
-        timeline_steps: TIMELINE_STEPS,
+        timeline_steps: STEPS_RECORDED,
     };
     run(&resolved, &work, detail, observer).map_err(Failure::usage)
 }

@@ -34,6 +34,8 @@ pub(crate) fn policy_file(searched: &Searched, best: usize) -> Result<PolicyFile
         drafter_gpu_bytes_peak: most(&outcome.memory.drafters),
     };
     file.provenance = provenance(case)?;
+    let edges = sim::edges(&file.workload.buckets, &case.lengths).map_err(Failure::usage)?;
+    file.workload.buckets = sim::spec::Buckets::Edges(edges.as_slice().to_vec());
     Ok(file)
 }
 

@@ -37,7 +37,8 @@ pub(crate) fn tokenizer(
     Tokenizer::from_file(&beside(folder, Path::new(&section.tokenizer))).map_err(of_data)
 }
 
-fn beside(folder: Option<&Path>, path: &Path) -> PathBuf {
+/// A path in a file is relative to that file's folder.
+pub(crate) fn beside(folder: Option<&Path>, path: &Path) -> PathBuf {
     match folder {
         Some(folder) if path.is_relative() => folder.join(path),
         _ => path.to_path_buf(),

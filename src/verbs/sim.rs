@@ -2,15 +2,16 @@
 
 use crate::cli::SimArgs;
 use crate::failure::{Failure, code};
-use crate::output::OutputDir;
+use crate::output::{OutputDir, OutputError};
 use crate::report;
 use crate::results;
-use crate::scenario::{Case, PolicyFile, cases, open};
+use crate::scenario::{Case, Input, PolicyFile, cases, open};
 use crate::terminal::{bar, note, say};
 use crate::verbs::best;
 use sim::{Choice, Point, Row, Verdict, choose, sweep};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a search gave.
@@ -30,9 +31,12 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
         .out
         .clone()
         .unwrap_or_else(|| PathBuf::from("reports").join(plain(&name)));
+    if out.exists() && !out.is_dir() {
+        return Err(OutputError::NotADirectory { path: out }.into());
+    }
     let stop = stop_on_signal();
     let searched = search(cases, args.replications, &stop)?;
-    refuse_broken(&searched)?;
+    refuse_broken(&input, &searched)?;
     let dir = OutputDir::create(&out)?;
     results::write(&dir, &searched.cases, &searched.rows)?;
     let best = match searched.choice.best {
@@ -82,32 +86,21 @@ pub(crate) fn search(
 }
 
 /// A policy entry none of whose points can even be set up is a mistake in the file, not a result.
-fn refuse_broken(searched: &Searched) -> Result<(), Failure> {
-    let entries = searched
-        .cases
-        .iter()
-        .map(|case| case.entry)
-        .max()
-        .unwrap_or(0);
+fn refuse_broken(input: &Input, searched: &Searched) -> Result<(), Failure> {
+    let entry = |row: &Row| searched.cases[row.index].entry;
+    let entries = searched.rows.iter().map(entry).collect::<BTreeSet<_>>();
     let mut errors = Vec::new();
-    for entry in 0..=entries {
-        let mut rows = searched
-            .rows
-            .iter()
-            .filter(|r| searched.cases[r.index].entry == entry);
-        let first = rows
-            .clone()
-            .find_map(|row| row.outcome.as_ref().err().map(|e| (row, e)));
-        if let Some((row, error)) = first
-            && rows.all(|row| row.outcome.is_err())
+    for which in entries {
+        let rows = || searched.rows.iter().filter(|row| entry(row) == which);
+        let failed = |row: &Row| Some((row.index, row.outcome.as_ref().err()?.to_string()));
+        if rows().all(|row| row.outcome.is_err())
+            && let Some((index, error)) = rows().find_map(failed)
         {
-            let case = &searched.cases[row.index];
-            errors.push(format!(
-                "{} (policy \"{}\"): {error}",
-                case.file.name, case.file.policy.name
-            ));
+            errors.push(input.error_at_key(index, error).to_string());
         }
     }
+    // A mistake outside the policies shows in each of them.
+    errors.dedup();
     if errors.is_empty() {
         Ok(())
     } else {
@@ -142,20 +135,24 @@ fn verdict(searched: &Searched, best: Option<&PolicyFile>) -> Result<(), Failure
     )))
 }
 
-/// Set once by the first Ctrl-C; the second ends the process at once.
+/// Set once by the first Ctrl-C; the second ends the process at once. All verbs of one process share it.
 pub(crate) fn stop_on_signal() -> Arc<AtomicBool> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    let handler = move || {
-        if flag.swap(true, Ordering::SeqCst) {
-            std::process::exit(i32::from(code::INTERRUPTED));
+    static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    let install = || {
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let handler = move || {
+            if flag.swap(true, Ordering::SeqCst) {
+                std::process::exit(i32::from(code::INTERRUPTED));
+            }
+            note("stopping; once more to stop at once");
+        };
+        if let Err(error) = ctrlc::set_handler(handler) {
+            note(format!("Ctrl-C will stop at once: {error}"));
         }
-        note("stopping; once more to stop at once");
+        stop
     };
-    if let Err(error) = ctrlc::set_handler(handler) {
-        note(format!("Ctrl-C will stop at once: {error}"));
-    }
-    stop
+    Arc::clone(STOP.get_or_init(install))
 }
 
 /// A scenario's name as a folder: no separators.

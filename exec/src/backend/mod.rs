@@ -4,6 +4,7 @@
 //! work are answered by returning; the thread that called reports to the driver. A panic is caught at the thread's border: the worker
 //! counts as lost and the run goes on with the others. An `Err` is told apart by [`WorkError`].
 
+pub mod cpu;
 pub mod emulated;
 
 use crate::clock::Clock;

@@ -5,13 +5,13 @@ use super::fact::fact;
 use super::ledger::Ledger;
 use super::watch::Watchdog;
 use super::{Loss, Observer, Options, RunReport};
-use crate::backend::{Backend, Leg, Ordered, WorkError};
+use crate::backend::{Backend, WorkError};
 use crate::clock::Clock;
 use crate::error::{DriverError, Site, WorkerId};
-use crate::store::{Place, Slots, Store};
-use crate::worker::{Order, Piece, Report};
-use shared::core::{Action, Actions, Core, Event, Group, Outcome};
-use shared::id::{Bytes, StepId};
+use crate::store::{Slots, Store};
+use crate::worker::{Piece, Report};
+use shared::core::{Actions, Core, Event, Outcome};
+use shared::id::{Bytes, MicrobatchId};
 use shared::time::Time;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -19,14 +19,14 @@ use std::time::Duration;
 
 /// A run under way. Fields are dropped in order: threads are joined before the store goes.
 pub(super) struct Run<B: Backend> {
-    crew: Crew,
+    pub(super) crew: Crew,
     watchdog: Option<Watchdog>,
-    core: Core,
-    store: Arc<Store<B::Hidden>>,
+    pub(super) core: Core,
+    pub(super) store: Arc<Store<B::Hidden>>,
     slots: Slots,
-    ledger: Ledger,
-    clock: Clock,
-    now: Time,
+    pub(super) ledger: Ledger,
+    pub(super) clock: Clock,
+    pub(super) now: Time,
     reports: Receiver<Report>,
     stop_asked: bool,
     lost: Vec<Loss>,
@@ -71,7 +71,7 @@ impl<B: Backend> Run<B> {
         })
     }
 
-    pub(super) fn to_end(mut self, observer: &mut dyn Observer) -> Result<RunReport, DriverError> {
+    pub(super) fn finish(mut self, observer: &mut dyn Observer) -> Result<RunReport, DriverError> {
         let result = self.drive(observer);
         let wall = self.clock.wall();
         if let Err(DriverError::Hung { .. }) = result {
@@ -198,8 +198,9 @@ impl<B: Backend> Run<B> {
         }
     }
 
-    /// The core is told of a lost worker, then its open work is answered as failed. A drafter that is lost in the middle of an
-    /// optimizer step ends the run: nobody can say which weights were updated.
+    /// The core is told of a lost worker, then its open work is answered as failed. The last
+    /// drafter's loss ends the run, and so does that of one in the middle of an optimizer step: nobody can say which weights were
+    /// updated.
     fn on_panic(
         &mut self,
         worker: WorkerId,
@@ -217,7 +218,8 @@ impl<B: Backend> Run<B> {
         };
         self.lost.push(Loss { site, message });
         self.crew.dismiss(worker);
-        if self.ledger.is_applied_to(worker) {
+        let is_last_drafter = self.crew.drafters().next().is_none();
+        if is_last_drafter || self.ledger.is_applied_to(worker) {
             return Err(self.last_panic());
         }
         self.store.lose(worker.into());
@@ -246,6 +248,13 @@ impl<B: Backend> Run<B> {
             _ => {}
         }
         self.core.on(self.now, event, actions);
+        if has_failed(&event) || !self.lost.is_empty() {
+            let lives = &self.core.state().lives;
+            let is_alive = |id: MicrobatchId| lives[id.index()].status.is_alive();
+            self.store.retain(is_alive);
+            self.slots
+                .retain(|id| is_alive(id) && lives[id.index()].has_slot);
+        }
         self.slots.record(&event, actions.as_slice());
         if let Some(breach) = self.slots.breach() {
             panic!("slots and bytes are within the policy's caps: {breach}");
@@ -259,98 +268,7 @@ impl<B: Backend> Run<B> {
             self.carry_out(*action);
         }
         actions.clear();
-        if is_setback(&event) {
-            let lives = &self.core.state().lives;
-            self.store.retain(|id| lives[id.index()].status.is_alive());
-        }
         Ok(())
-    }
-
-    fn carry_out(&mut self, action: Action) {
-        match action {
-            Action::Forward { target, microbatch } => {
-                let bytes = self.core.plan().microbatch(microbatch).bytes;
-                self.order(
-                    WorkerId::Target(target),
-                    Piece::Forward { microbatch, bytes },
-                );
-            }
-            Action::Stage {
-                target,
-                microbatch,
-                drafter,
-            } => {
-                let to = drafter.map_or(Place::Host, Place::Drafter);
-                let leg = Leg::Stage;
-                self.order(
-                    WorkerId::Target(target),
-                    Piece::Copy {
-                        leg,
-                        microbatch,
-                        to,
-                    },
-                );
-            }
-            Action::Fetch {
-                drafter,
-                microbatch,
-                ..
-            } => {
-                let (leg, to) = (Leg::Fetch, Place::Drafter(drafter));
-                self.order(
-                    WorkerId::Drafter(drafter),
-                    Piece::Copy {
-                        leg,
-                        microbatch,
-                        to,
-                    },
-                );
-            }
-            Action::Train {
-                drafter,
-                microbatch,
-                step,
-            } => {
-                self.order(
-                    WorkerId::Drafter(drafter),
-                    Piece::Train { microbatch, step },
-                );
-            }
-            Action::Apply { step, group } => self.apply(step, group),
-            Action::Admit { .. } => {}
-            Action::Discard { microbatch } => self.store.discard(microbatch),
-            Action::Wake { at } => self.ledger.wake_at(at),
-            Action::StopTarget { target } => self.crew.stop(WorkerId::Target(target)),
-            Action::StopDrafter { drafter } => self.crew.stop(WorkerId::Drafter(drafter)),
-        }
-    }
-
-    /// The first member leads; a drafter that is lost is none, its contribution went with it.
-    fn apply(&mut self, step: StepId, group: Group) {
-        let members = match group {
-            Group::All => self.crew.drafters().collect(),
-            Group::One(drafter) => vec![drafter],
-        };
-        let leader = *members
-            .first()
-            .expect("an optimizer step has a drafter to lead it");
-        self.order(
-            WorkerId::Drafter(leader),
-            Piece::Apply {
-                step,
-                group,
-                members,
-            },
-        );
-    }
-
-    fn order(&mut self, worker: WorkerId, piece: Piece) {
-        let ordered = Ordered {
-            at: self.now,
-            clock: self.clock,
-        };
-        self.ledger.open(worker, piece.clone());
-        self.crew.send(worker, Order { piece, ordered });
     }
 
     fn failure(&self, worker: WorkerId, piece: &Piece, error: WorkError) -> DriverError {
@@ -400,14 +318,14 @@ impl<B: Backend> Run<B> {
     }
 }
 
-/// Whether hidden states may have become useless by this without an order to discard them.
-fn is_setback(event: &Event) -> bool {
+/// Whether hidden states may have become useless, and slots free, without an order that says so. After a loss any event may do that:
+/// what was done for a worker that is lost counts as failed.
+fn has_failed(event: &Event) -> bool {
     match event {
         Event::ForwardEnded { outcome, .. }
         | Event::StageEnded { outcome, .. }
         | Event::FetchEnded { outcome, .. }
         | Event::TrainEnded { outcome, .. } => *outcome == Outcome::Failed,
-        Event::TargetLost(_) | Event::DrafterLost(_) => true,
         _ => false,
     }
 }

@@ -24,6 +24,7 @@ mod safetensors_io;
 mod target;
 
 pub use batch::{PaddedBatch, Sample};
+pub use candle_core::Device;
 pub use config::{DrafterConfig, DrafterSize, Geometry, TargetConfig};
 pub use drafter::Drafter;
 pub use error::ModelError;

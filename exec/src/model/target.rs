@@ -126,6 +126,11 @@ impl Target {
         self
     }
 
+    /// The captured layers, in the order in which their outputs are concatenated.
+    pub fn captured(&self) -> &[usize] {
+        &self.captured
+    }
+
     /// The target's config.
     pub fn config(&self) -> &TargetConfig {
         &self.config

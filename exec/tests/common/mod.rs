@@ -45,7 +45,10 @@ pub(crate) fn plan_for(policy: &Policy, count: usize) -> Arc<Plan> {
         grad_accum: GRAD_ACCUM,
         tail: Tail::Short,
         mix: MixRule {
-            step_min: policy.mix_step_min.min(BUCKETS),
+            step_min: policy
+                .mix_step_min
+                .min(policy.drafters as u8 * GRAD_ACCUM as u8)
+                .min(BUCKETS),
             window_min: 0,
         },
         assign: composed && policy.assignment == Assignment::Fixed,
@@ -142,13 +145,16 @@ impl Observer for Recorder {
 /// What a step of a scripted backend does, given who does it and on what.
 pub(crate) type Step<Who> = Box<dyn Fn(Who, MicrobatchId) -> Result<(), WorkError> + Send + Sync>;
 
+/// What an optimizer step does, given who leads it, which it is, and its members.
+pub(crate) type Apply =
+    Box<dyn Fn(DrafterId, StepId, &[DrafterId]) -> Result<(), WorkError> + Send + Sync>;
+
 /// A backend whose every step is a closure, and that counts hidden states and threads alive.
 pub(crate) struct Scripted {
     pub(crate) forward: Step<TargetId>,
     pub(crate) copy: Step<WorkerId>,
     pub(crate) train: Step<DrafterId>,
-    pub(crate) apply:
-        Box<dyn Fn(DrafterId, StepId, &[DrafterId]) -> Result<(), WorkError> + Send + Sync>,
+    pub(crate) apply: Apply,
     pub(crate) start: Box<dyn Fn(WorkerId) -> Result<(), WorkError> + Send + Sync>,
     pub(crate) alive: Arc<AtomicUsize>,
     pub(crate) workers: Arc<AtomicUsize>,

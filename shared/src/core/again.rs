@@ -1,7 +1,7 @@
 //! Work that must be done again: failed attempts, lost hidden states, and slots taken back for earlier work of a plan.
 
 use super::{Action, Actions, Core, Status};
-use crate::id::{DrafterId, MicrobatchId};
+use crate::id::{DrafterId, MicrobatchId, TargetId};
 use crate::policy::Queue;
 
 impl Core {
@@ -89,30 +89,96 @@ impl Core {
         }
     }
 
-    /// Frees a slot that later work of the plan holds, the latest first: the later would wait for the earlier's step, and the earlier
-    /// for a slot. Slots are granted in plan order, so this happens only when earlier work must be done again.
-    pub(super) fn make_way(&mut self, id: MicrobatchId, out: &mut Actions) -> bool {
-        if self.policy.queue != Queue::Composed {
+    /// Makes way when all that is left waits for work that cannot begin, and nothing is in flight any more: gives up the latest hidden
+    /// states that hold what it lacks, a slot or a target. Without faults this never happens.
+    pub(super) fn break_standstill(&mut self, out: &mut Actions) -> bool {
+        let state = &self.state;
+        let nobody_trains = self.present_drafters().next().is_none();
+        if state.in_flight > 0 || state.wake.is_some() || state.paused || nobody_trains {
             return false;
         }
-        let waiting = self.state.lanes[0].iter();
-        let in_hand = self.state.drafters.iter().flat_map(|d| &d.ready);
-        let later = waiting
-            .chain(in_hand)
-            .copied()
-            .filter(|&other| other > id && self.state.lives[other.index()].has_slot);
-        let Some(last) = later.max() else {
+        let given_up = match self.policy.queue {
+            Queue::Composed => self.latest_in_the_way(),
+            Queue::PerDrafter => {
+                let has_put_off = self.put_off_what_fits_not();
+                if !self.state.idle_targets.is_empty() {
+                    return has_put_off;
+                }
+                self.latest_held()
+                    .filter(|_| self.again_that_fits().is_some())
+            }
+            Queue::Fifo | Queue::Bucketed | Queue::Dealt => None,
+        };
+        let Some(id) = given_up else {
             return false;
         };
-        for d in 0..self.state.drafters.len() {
-            let ready = &mut self.state.drafters[d].ready;
-            if let Some(at) = ready.iter().position(|&held| held == last) {
-                ready.remove(at);
-                self.untake(DrafterId::from_index(d), last);
+        self.leave_hands(id);
+        out.push(Action::Discard { microbatch: id });
+        self.begin_again(id);
+        true
+    }
+
+    /// With a queue a drafter, input whose drafter has a full queue stands before input whose drafter starves: it is put off.
+    fn put_off_what_fits_not(&mut self) -> bool {
+        let mut has_put_off = false;
+        while self.again_that_fits().is_none() {
+            let targets = (0..self.state.targets.len()).map(TargetId::from_index);
+            let fresh = targets
+                .filter_map(|t| Some((self.fresh_input(t)?, t)))
+                .min();
+            let Some((id, target)) = fresh else {
+                return false;
+            };
+            self.advance_input(target);
+            self.state.again.insert(id);
+            has_put_off = true;
+        }
+        has_put_off
+    }
+
+    /// Under a plan, work waits for all earlier work.
+    fn latest_in_the_way(&self) -> Option<MicrobatchId> {
+        let state = &self.state;
+        let again = state.again.first().copied();
+        let held = || state.targets.iter().filter_map(|t| t.held());
+        let needed = again.into_iter().chain(held()).min()?;
+        let lacks_target = again == Some(needed) && state.idle_targets.is_empty();
+        if lacks_target {
+            return self.latest_held().filter(|&last| last > needed);
+        }
+        let waiting = state.lanes[0].iter().copied();
+        let in_hand = state.drafters.iter().flat_map(|d| d.ready.iter().copied());
+        let in_slots = waiting.chain(in_hand).chain(held());
+        in_slots
+            .filter(|id| *id > needed && state.lives[id.index()].has_slot)
+            .max()
+    }
+
+    fn latest_held(&self) -> Option<MicrobatchId> {
+        let targets = self.state.targets.iter();
+        targets.filter_map(|t| t.held()).max()
+    }
+
+    /// Who has hidden states in hand, target or drafter, is rid of them.
+    fn leave_hands(&mut self, id: MicrobatchId) {
+        for t in 0..self.state.targets.len() {
+            if self.state.targets[t].held() == Some(id) {
+                let target = TargetId::from_index(t);
+                self.state.holding.retain(|&holds| holds != target);
+                self.to_idle(target);
             }
         }
-        out.push(Action::Discard { microbatch: last });
-        self.begin_again(last);
-        true
+        for d in 0..self.state.drafters.len() {
+            let ready = &mut self.state.drafters[d].ready;
+            if let Some(at) = ready.iter().position(|&held| held == id) {
+                ready.remove(at);
+                self.untake(DrafterId::from_index(d), id);
+            }
+        }
+    }
+
+    /// The first microbatch to be begun out of turn for which there is a slot now.
+    pub(super) fn again_that_fits(&self) -> Option<MicrobatchId> {
+        self.state.again.iter().copied().find(|&id| self.fits(id))
     }
 }

@@ -69,13 +69,24 @@ impl Core {
         if outcome == Outcome::Failed || is_lost {
             self.to_idle(target);
             self.fail(id);
-        } else if self.state.lives[id.index()].has_slot && self.state.phase != Phase::Draining {
+        } else if self.state.lives[id.index()].has_slot && self.can_send_off(id) {
             self.send_off(target, id, out);
         } else {
             self.state.lives[id.index()].status = Status::Held;
             self.state.targets[target.index()].task = TargetTask::Hold(id);
             self.state.holding.push_back(target);
         }
+    }
+
+    /// Whether hidden states may leave their target now: not during an orderly stop, and not for a drafter that is not there.
+    pub(super) fn can_send_off(&self, id: MicrobatchId) -> bool {
+        let is_there = |drafter: DrafterId| self.state.drafters[drafter.index()].is_present();
+        self.state.phase != Phase::Draining
+            && (self.policy.placement != Placement::Drafter
+                || self
+                    .dispatch
+                    .consignee(id, &self.view())
+                    .is_some_and(is_there))
     }
 
     /// Hidden states that have a slot leave their target's hands: they travel to where they wait, or wait where they are.

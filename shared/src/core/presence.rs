@@ -47,7 +47,7 @@ impl Core {
         }
         while let Some(next) = self.fresh_input(target) {
             self.state.again.insert(next);
-            self.state.targets[target.index()].begun += 1;
+            self.advance_input(target);
         }
     }
 

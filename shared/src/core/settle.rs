@@ -1,7 +1,7 @@
 //! Settling: what follows from the state, until nothing more is legal. Every round grants slots, feeds targets, deals, lets drafters
 //! take and train, and applies optimizer steps, in this order.
 
-use super::{Action, Actions, Core, Phase, Presence, Status, TargetTask};
+use super::{Action, Actions, Core, Phase, Status, TargetTask};
 use crate::id::{MicrobatchId, TargetId};
 use crate::policy::{Admission, Input, Queue};
 use crate::time::{Span, Time};
@@ -17,12 +17,11 @@ impl Core {
         while matches!(self.state.phase, Phase::Running | Phase::Closing) {
             let mut changed = self.admit(out);
             changed |= self.feed(out);
-            changed |= self.yield_target(out);
             changed |= self.deal(out);
             changed |= self.take(out);
             changed |= self.train(out);
             changed |= self.apply(out);
-            if !changed {
+            if !changed && !self.break_standstill(out) {
                 break;
             }
         }
@@ -39,16 +38,18 @@ impl Core {
         let mut changed = false;
         let mut i = 0;
         while let Some(&target) = self.state.holding.get(i) {
-            let TargetTask::Hold(id) = self.state.targets[target.index()].task else {
-                unreachable!("who is listed as holding holds")
-            };
-            if !self.is_next_for_slot(id) || !self.find_room(id, out) {
+            let held = self.state.targets[target.index()].held();
+            let id = held.expect("who is listed as holding holds");
+            let has_slot = self.state.lives[id.index()].has_slot;
+            if !self.can_send_off(id) || !(has_slot || self.is_next_for_slot(id) && self.fits(id)) {
                 i += 1;
                 continue;
             }
             self.state.holding.remove(i);
-            self.grant(id);
-            out.push(Action::Admit { microbatch: id });
+            if !has_slot {
+                self.grant(id);
+                out.push(Action::Admit { microbatch: id });
+            }
             self.send_off(target, id, out);
             changed = true;
             if self.policy.queue == Queue::Composed {
@@ -70,7 +71,7 @@ impl Core {
             } else {
                 None
             };
-            let Some(id) = next.filter(|&id| self.may_begin(id, out)) else {
+            let Some(id) = next.filter(|&id| self.may_begin(id)) else {
                 i += 1;
                 continue;
             };
@@ -87,7 +88,12 @@ impl Core {
 
     /// The microbatch that a target would begin next, were nothing in its way.
     pub(super) fn next_input(&self, target: TargetId) -> Option<MicrobatchId> {
-        let again = self.state.again.first().copied();
+        let again = match self.policy.queue {
+            // The first one's drafter may have a full queue and wait for another's.
+            Queue::PerDrafter => self.again_that_fits(),
+            _ => None,
+        };
+        let again = again.or_else(|| self.state.again.first().copied());
         let next = again.into_iter().chain(self.fresh_input(target)).min()?;
         let beyond = self.state.phase == Phase::Closing
             && self.plan.is_composed()
@@ -107,28 +113,21 @@ impl Core {
         (row < self.state.lives.len()).then(|| MicrobatchId::from_index(row))
     }
 
-    /// Whether a forward may begin: at once when slots are asked for after it, with a slot in reach when before.
-    fn may_begin(&mut self, id: MicrobatchId, out: &mut Actions) -> bool {
-        self.policy.admission == Admission::Block
-            || self.is_next_for_slot(id) && self.find_room(id, out)
+    pub(super) fn advance_input(&mut self, target: TargetId) {
+        match self.policy.input {
+            Input::Shared => self.state.next += 1,
+            Input::FixedRoundRobin => self.state.targets[target.index()].begun += 1,
+        }
     }
 
-    /// Whether there is room for a slot, or some can be made.
-    fn find_room(&mut self, id: MicrobatchId, out: &mut Actions) -> bool {
-        while !self.fits(id) {
-            if !self.make_way(id, out) {
-                return false;
-            }
-        }
-        true
+    /// Whether a forward may begin: at once when slots are asked for after it, with a slot in reach when before.
+    fn may_begin(&self, id: MicrobatchId) -> bool {
+        self.policy.admission == Admission::Block || self.is_next_for_slot(id) && self.fits(id)
     }
 
     fn begin(&mut self, target: TargetId, id: MicrobatchId) {
         if !self.state.again.remove(&id) {
-            match self.policy.input {
-                Input::Shared => self.state.next += 1,
-                Input::FixedRoundRobin => self.state.targets[target.index()].begun += 1,
-            }
+            self.advance_input(target);
         }
         if self.policy.admission == Admission::Reserve {
             self.grant(id);
@@ -138,36 +137,6 @@ impl Core {
         self.state.targets[target.index()].task = TargetTask::Forward(id);
         self.state.samples_in_flight += self.plan.microbatch(id).sample_count();
         self.state.in_flight += 1;
-    }
-
-    /// When every target holds hidden states that wait for earlier work of the plan, and that must be done again, the one with the
-    /// latest gives them up for it.
-    fn yield_target(&mut self, out: &mut Actions) -> bool {
-        let Some(&earliest) = self.state.again.first() else {
-            return false;
-        };
-        let all_hold = self
-            .state
-            .targets
-            .iter()
-            .all(|t| t.presence != Presence::Present || matches!(t.task, TargetTask::Hold(_)));
-        if self.policy.queue != Queue::Composed || !all_hold || self.state.paused {
-            return false;
-        }
-        let held = self.state.holding.iter().filter_map(|&target| {
-            match self.state.targets[target.index()].task {
-                TargetTask::Hold(id) if id > earliest => Some((id, target)),
-                _ => None,
-            }
-        });
-        let Some((last, target)) = held.max() else {
-            return false;
-        };
-        self.state.holding.retain(|&t| t != target);
-        out.push(Action::Discard { microbatch: last });
-        self.begin_again(last);
-        self.to_idle(target);
-        true
     }
 
     /// The watermark: targets pause at the high mark and resume at the low one.

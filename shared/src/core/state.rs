@@ -117,6 +117,16 @@ pub struct TargetState {
     pub begun: u32,
 }
 
+impl TargetState {
+    /// What it holds without being able to send it off.
+    pub fn held(&self) -> Option<MicrobatchId> {
+        match self.task {
+            TargetTask::Hold(id) => Some(id),
+            TargetTask::Idle | TargetTask::Forward(_) | TargetTask::Copy(_) => None,
+        }
+    }
+}
+
 /// A drafter worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DrafterState {
@@ -235,7 +245,7 @@ pub struct State {
     pub phase: Phase,
     /// Every microbatch's course.
     pub lives: Vec<Life>,
-    /// Microbatches to do again, in plan order.
+    /// Microbatches to begin out of turn: those that must be done again, and those that were put off. In plan order.
     pub again: BTreeSet<MicrobatchId>,
     /// Under shared input, the next microbatch that nobody has begun.
     pub next: u32,

@@ -29,7 +29,7 @@ pub struct Meter {
     mixing: Mixing,
     series: Option<Series>,
     timeline: Option<Timeline>,
-    /// When each step was applied, with what was trained until then and whether targets still had input.
+    /// When each step was applied, with what was part of the weights then and whether targets still had input.
     steps: Vec<Applied>,
     arrived: Vec<Time>,
     delays: Vec<BucketDelay>,
@@ -97,13 +97,11 @@ impl Meter {
                 drafter,
                 microbatch,
                 outcome: Outcome::Done,
-            } => {
-                self.mixing.trained(drafter, microbatch, core);
-                self.tokens += core.plan().microbatch(microbatch).tokens;
-                self.samples += u64::from(core.plan().microbatch(microbatch).sample_count());
-            }
+            } => self.mixing.trained(drafter, microbatch, core),
             Event::StepApplied { step, group } => {
-                self.mixing.applied(step, group, core);
+                let applied = self.mixing.applied(step, group, core);
+                self.tokens += applied.tokens;
+                self.samples += applied.samples;
                 self.steps.push(Applied {
                     at,
                     tokens: self.tokens,
@@ -115,7 +113,10 @@ impl Meter {
                         .is_some_and(|life| life.status == Status::Pending),
                 });
             }
-            Event::DrafterLost(drafter) => self.mixing.forget(drafter),
+            // Gradients that are being summed at its loss are part of the step.
+            Event::DrafterLost(drafter) if !core.state().drafters[drafter.index()].applying => {
+                self.mixing.forget(drafter);
+            }
             Event::Started
             | Event::ForwardEnded { .. }
             | Event::StageEnded { .. }
@@ -125,11 +126,12 @@ impl Meter {
             | Event::TargetJoined(_)
             | Event::TargetLost(_)
             | Event::DrafterJoined(_)
+            | Event::DrafterLost(_)
             | Event::StopAsked => {}
         }
     }
 
-    /// Waiting begins when hidden states arrive where they wait and ends when a drafter's fetch or training begins.
+    /// Waiting begins when hidden states have a slot and are where they wait; it ends when a drafter's fetch or training begins.
     fn delays(&mut self, at: Time, event: &Event, actions: &[Action], core: &Core) {
         if let Event::ForwardEnded {
             microbatch,
@@ -145,6 +147,10 @@ impl Meter {
         }
         for action in actions {
             let taken = match *action {
+                Action::Admit { microbatch } => {
+                    self.arrived[microbatch.index()] = at;
+                    continue;
+                }
                 Action::Fetch { microbatch, .. } => microbatch,
                 Action::Train { microbatch, .. } if !self.is_fetched => microbatch,
                 _ => continue,

@@ -1,7 +1,7 @@
 //! How well optimizer steps mix lengths.
 
 use crate::core::{Core, Group};
-use crate::id::{BucketId, DrafterId, MicrobatchId, StepId};
+use crate::id::{BucketId, DrafterId, MicrobatchId, StepId, Tokens};
 use crate::plan::Exception;
 
 /// One optimizer step's mix.
@@ -64,7 +64,13 @@ struct Tally {
     counts: Vec<u32>,
     samples: u64,
     tokens: u64,
-    groups: u64,
+}
+
+/// What a step made part of the weights.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Committed {
+    pub(super) tokens: Tokens,
+    pub(super) samples: u64,
 }
 
 impl Mixing {
@@ -96,7 +102,6 @@ impl Mixing {
         tally.counts[microbatch.bucket.index()] += 1;
         tally.samples += u64::from(microbatch.sample_count());
         tally.tokens += microbatch.tokens.0;
-        tally.groups |= 1 << (microbatch.bucket.0 % 64);
         let run = &mut self.runs[drafter.index()];
         *run = if run.0 == microbatch.bucket {
             (run.0, run.1 + 1)
@@ -110,34 +115,31 @@ impl Mixing {
     pub(super) fn forget(&mut self, drafter: DrafterId) {
         let tally = &mut self.under_way[drafter.index()];
         tally.counts.fill(0);
-        (tally.samples, tally.tokens, tally.groups) = (0, 0, 0);
+        (tally.samples, tally.tokens) = (0, 0);
     }
 
-    pub(super) fn applied(&mut self, step: StepId, group: Group, core: &Core) {
+    pub(super) fn applied(&mut self, step: StepId, group: Group, core: &Core) -> Committed {
         let mut counts = vec![0; self.shares.len()];
         let (mut samples, mut tokens) = (0, 0);
         for (d, tally) in self.under_way.iter_mut().enumerate() {
             if group != Group::All && group != Group::One(DrafterId::from_index(d)) {
                 continue;
             }
-            if tally.samples > 0 {
-                self.windows += 1;
-                self.windows_at_most_two += u32::from(tally.groups.count_ones() <= 2);
-            }
+            let distinct = tally.counts.iter().filter(|&&count| count > 0).count();
+            self.windows += u32::from(distinct > 0);
+            self.windows_at_most_two += u32::from((1..=2).contains(&distinct));
             for (sum, count) in counts.iter_mut().zip(&mut tally.counts) {
                 *sum += std::mem::take(count);
             }
             samples += std::mem::take(&mut tally.samples);
             tokens += std::mem::take(&mut tally.tokens);
-            tally.groups = 0;
         }
-        self.push(
-            step,
-            group,
-            &counts,
-            tokens as f64 / samples.max(1) as f64,
-            core,
-        );
+        let mean_length = tokens as f64 / samples.max(1) as f64;
+        self.push(step, group, &counts, mean_length, core);
+        Committed {
+            tokens: Tokens(tokens),
+            samples,
+        }
     }
 
     fn push(&mut self, step: StepId, group: Group, counts: &[u32], mean_length: f64, core: &Core) {

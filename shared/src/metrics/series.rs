@@ -1,7 +1,7 @@
 //! What figures need beyond sums: slots over time and the timeline of the first steps.
 
-use crate::core::{Action, Core, Event};
-use crate::id::{BucketId, Bytes, MicrobatchId, StepId};
+use crate::core::{Action, Core, Event, Group};
+use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, StepId};
 use crate::time::Time;
 use std::collections::BTreeMap;
 
@@ -95,11 +95,18 @@ impl Series {
     }
 }
 
+/// What a bar stands for; nothing is under way twice at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Piece {
+    Of(Work, MicrobatchId),
+    Apply(StepId, Option<DrafterId>),
+}
+
 /// Collects the bars of the first steps.
 #[derive(Clone, Debug)]
 pub(super) struct Timeline {
     pub(super) bars: Vec<Interval>,
-    open: BTreeMap<(Work, u32), (String, Option<StepId>, Time)>,
+    open: BTreeMap<Piece, (String, Option<StepId>, Time)>,
     steps: u32,
 }
 
@@ -115,13 +122,19 @@ impl Timeline {
     pub(super) fn observe(&mut self, at: Time, event: &Event, actions: &[Action], core: &Core) {
         match *event {
             Event::ForwardEnded { microbatch, .. } => {
-                self.close(Work::Forward, microbatch.0, at, core)
+                self.close(Piece::Of(Work::Forward, microbatch), at, core);
             }
-            Event::StageEnded { microbatch, .. } => self.close(Work::Stage, microbatch.0, at, core),
-            Event::FetchEnded { microbatch, .. } => self.close(Work::Fetch, microbatch.0, at, core),
-            Event::TrainEnded { microbatch, .. } => self.close(Work::Train, microbatch.0, at, core),
-            Event::StepApplied { step, .. } => {
-                self.close(Work::Apply, step.0, at, core);
+            Event::StageEnded { microbatch, .. } => {
+                self.close(Piece::Of(Work::Stage, microbatch), at, core);
+            }
+            Event::FetchEnded { microbatch, .. } => {
+                self.close(Piece::Of(Work::Fetch, microbatch), at, core);
+            }
+            Event::TrainEnded { microbatch, .. } => {
+                self.close(Piece::Of(Work::Train, microbatch), at, core);
+            }
+            Event::StepApplied { step, group } => {
+                self.close(Piece::Apply(step, drafter_of(group)), at, core);
                 self.steps = self.steps.saturating_sub(1);
             }
             Event::Started
@@ -137,42 +150,56 @@ impl Timeline {
             return;
         }
         for action in actions {
-            let (key, worker, step) = match *action {
-                Action::Forward { target, microbatch } => {
-                    ((Work::Forward, microbatch.0), target.to_string(), None)
-                }
+            let (piece, worker, step) = match *action {
+                Action::Forward { target, microbatch } => (
+                    Piece::Of(Work::Forward, microbatch),
+                    target.to_string(),
+                    None,
+                ),
                 Action::Stage {
                     target, microbatch, ..
-                } => ((Work::Stage, microbatch.0), target.to_string(), None),
+                } => (Piece::Of(Work::Stage, microbatch), target.to_string(), None),
                 Action::Fetch {
                     drafter,
                     microbatch,
                     ..
-                } => ((Work::Fetch, microbatch.0), drafter.to_string(), None),
+                } => (
+                    Piece::Of(Work::Fetch, microbatch),
+                    drafter.to_string(),
+                    None,
+                ),
                 Action::Train {
                     drafter,
                     microbatch,
                     step,
-                } => ((Work::Train, microbatch.0), drafter.to_string(), Some(step)),
-                Action::Apply { step, .. } => ((Work::Apply, step.0), "all".into(), Some(step)),
+                } => (
+                    Piece::Of(Work::Train, microbatch),
+                    drafter.to_string(),
+                    Some(step),
+                ),
+                Action::Apply { step, group } => {
+                    let drafter = drafter_of(group);
+                    let worker = drafter.map_or_else(|| "all".into(), |d| d.to_string());
+                    (Piece::Apply(step, drafter), worker, Some(step))
+                }
                 Action::Admit { .. }
                 | Action::Discard { .. }
                 | Action::Wake { .. }
                 | Action::StopTarget { .. }
                 | Action::StopDrafter { .. } => continue,
             };
-            self.open.insert(key, (worker, step, at));
+            self.open.insert(piece, (worker, step, at));
         }
     }
 
-    fn close(&mut self, work: Work, number: u32, to: Time, core: &Core) {
-        let Some((worker, step, from)) = self.open.remove(&(work, number)) else {
+    fn close(&mut self, piece: Piece, to: Time, core: &Core) {
+        let Some((worker, step, from)) = self.open.remove(&piece) else {
             return;
         };
-        let microbatch = (work != Work::Apply).then(|| {
-            let id = MicrobatchId(number);
-            (id, core.plan().microbatch(id).bucket)
-        });
+        let (work, microbatch) = match piece {
+            Piece::Of(work, id) => (work, Some((id, core.plan().microbatch(id).bucket))),
+            Piece::Apply(..) => (Work::Apply, None),
+        };
         self.bars.push(Interval {
             worker,
             work,
@@ -181,5 +208,13 @@ impl Timeline {
             from,
             to,
         });
+    }
+}
+
+/// The drafter of a group of one.
+fn drafter_of(group: Group) -> Option<DrafterId> {
+    match group {
+        Group::All => None,
+        Group::One(drafter) => Some(drafter),
     }
 }

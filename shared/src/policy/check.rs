@@ -1,5 +1,6 @@
 //! Whether a policy can work at all, known before anything runs.
 
+use super::standstill::standstill;
 use super::{Assignment, Barrier, Enforce, Placement, Policy, Queue, Transport};
 use crate::id::Bytes;
 use crate::plan::Plan;
@@ -58,6 +59,11 @@ impl RunFacts {
             buckets: plan.bucket_counts().iter().filter(|&&c| c > 0).count() as u32,
         }
     }
+
+    /// Microbatches in one optimizer step of all drafters.
+    pub(super) fn step_size(&self, policy: &Policy) -> u32 {
+        self.grad_accum.saturating_mul(policy.drafters.into())
+    }
 }
 
 impl Policy {
@@ -81,14 +87,15 @@ pub fn check(policy: &Policy, facts: &RunFacts) -> Vec<Finding> {
     choices(policy, &mut found);
     gates(policy, facts, &mut found);
     mixing(policy, facts, &mut found);
+    standstill(policy, facts, &mut found);
     found.0.sort_by_key(|f| std::cmp::Reverse(f.severity));
     found.0
 }
 
-struct Found(Vec<Finding>);
+pub(super) struct Found(Vec<Finding>);
 
 impl Found {
-    fn error(&mut self, key: &'static str, message: String) {
+    pub(super) fn error(&mut self, key: &'static str, message: String) {
         self.0.push(Finding {
             severity: Severity::Error,
             key,
@@ -96,7 +103,7 @@ impl Found {
         });
     }
 
-    fn warn(&mut self, key: &'static str, message: String) {
+    pub(super) fn warn(&mut self, key: &'static str, message: String) {
         self.0.push(Finding {
             severity: Severity::Warning,
             key,
@@ -156,14 +163,25 @@ fn caps(policy: &Policy, facts: &RunFacts, found: &mut Found) {
             ),
         );
     }
-    if policy.queue == Queue::Bucketed && policy.mix_enforce != Enforce::Take {
+    let step = facts.step_size(policy);
+    if policy.queue == Queue::Dealt
+        && let Some(depth) = policy
+            .depth_total
+            .filter(|&depth| depth > 0 && depth < step)
+    {
+        found.error(
+            "depth_total",
+            format!("{depth} slots never hold a whole window of {step} (grad_accum {} x {} drafters); set at least {step}", facts.grad_accum, policy.drafters),
+        );
+    }
+    if policy.queue == Queue::Bucketed
+        && let Some(depth) = policy.depth_total.filter(|&depth| depth < facts.buckets)
+    {
         let needed = facts.buckets;
-        if let Some(depth) = policy.depth_total.filter(|&d| d > 0 && d < needed) {
-            found.error(
-                "depth_total",
-                format!("{depth} slots in all are fewer than the {needed} buckets that round robin visits; set at least {needed}"),
-            );
-        }
+        found.warn(
+            "depth_total",
+            format!("{depth} slots in all are fewer than the {needed} buckets, so a drafter seldom has them all to choose from; {needed} would do"),
+        );
     }
 }
 
@@ -217,48 +235,30 @@ fn choices(policy: &Policy, found: &mut Found) {
 }
 
 fn gates(policy: &Policy, facts: &RunFacts, found: &mut Found) {
-    let window = facts.grad_accum * u32::from(policy.drafters);
-    if let Some(high) = policy.gate_high {
-        let low = policy.gate_low.unwrap_or(high);
-        if low > high {
-            found.error(
-                "gate_low",
-                format!("{low} samples is above gate_high = {high}; set it below"),
-            );
+    match (policy.gate_high, policy.gate_low) {
+        (Some(high), low) => {
+            let step = facts.step_size(policy).saturating_mul(facts.samples_max);
+            if high < step {
+                found.error("gate_high", format!("{high} samples in flight never complete a step of {step}; set at least {step}"));
+            }
+            if let Some(low) = low.filter(|&low| low > high) {
+                found.error(
+                    "gate_low",
+                    format!("{low} samples is above gate_high = {high}; set it below"),
+                );
+            }
         }
-        let quantum = window * facts.samples_max;
-        let held = quantum * u32::from(policy.gate_lag)
-            + u32::from(policy.drafters) * u32::from(policy.prefetch) * facts.samples_max;
-        if high < quantum {
-            found.error("gate_high", format!("{high} samples in flight never complete a step of {quantum}; set at least {quantum}"));
-        } else if high <= quantum + held {
-            found.warn(
-                "gate_high",
-                format!(
-                    "{high} samples in flight leave no room to work ahead: one step takes {quantum} and consumers may hold {held} more; set it above {}",
-                    quantum + held
-                ),
-            );
-        }
-    } else if policy.gate_low.is_some() {
-        found.error(
+        (None, Some(_)) => found.error(
             "gate_low",
             "a low mark without gate_high does nothing; set gate_high too, or leave it out".into(),
-        );
-    }
-    if policy.queue == Queue::Dealt
-        && let Some(depth) = policy.depth_total.filter(|&d| d > 0 && d < window)
-    {
-        found.error(
-            "depth_total",
-            format!("{depth} slots never hold a whole window of {window} (grad_accum {} x {} drafters); set at least {window}", facts.grad_accum, policy.drafters),
-        );
+        ),
+        (None, None) => {}
     }
 }
 
 fn mixing(policy: &Policy, facts: &RunFacts, found: &mut Found) {
     let window = facts.grad_accum;
-    let step = window * u32::from(policy.drafters);
+    let step = facts.step_size(policy);
     let asked = [
         ("mix_step_min", u32::from(policy.mix_step_min), step),
         ("mix_window_min", u32::from(policy.mix_window_min), window),
@@ -277,19 +277,10 @@ fn mixing(policy: &Policy, facts: &RunFacts, found: &mut Found) {
                 .into(),
         );
     }
-    if policy.mix_enforce == Enforce::Take && policy.mix_window_min > 1 {
-        if facts.buckets > 64 {
-            found.error(
-                "mix_enforce",
-                format!(
-                    "\"take\" watches at most 64 buckets, the data has {}",
-                    facts.buckets
-                ),
-            );
-        }
-        found.warn("mix_enforce", format!(
-            "refusing hidden states so that each window holds {} distinct buckets can deadlock: the queue fills with buckets that nobody may take; queue = \"composed\" gives the guarantee without",
-            policy.mix_window_min
-        ));
+    if policy.mix_enforce == Enforce::Take
+        && policy.mix_window_min > 1
+        && policy.assignment == Assignment::Shared
+    {
+        found.error("mix_enforce", "\"take\" watches each drafter's window, and with assignment = \"shared\" there is none; set \"fixed\", or mix_enforce = \"record\"".into());
     }
 }

@@ -12,6 +12,7 @@ mod dispatch;
 mod fifo;
 mod per_drafter;
 mod preset;
+mod standstill;
 
 use crate::id::Bytes;
 use crate::plan::Tail;

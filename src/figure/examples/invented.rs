@@ -52,6 +52,7 @@ pub(super) fn throughput_of(policy: usize, depth: f64) -> f64 {
 pub(super) fn throughput_depth(policies: usize, names: [&str; 8]) -> ThroughputDepth {
     let series = |policy: usize| DepthSeries {
         policy: names[policy].to_owned(),
+        deadlocks: if policy == 2 { vec![2.0, 40.0] } else { vec![] },
         points: DEPTHS
             .map(|depth| {
                 let throughput_tok_s = throughput_of(policy, depth);
@@ -128,18 +129,32 @@ pub(super) fn pareto(policies: usize, names: [&str; 8]) -> Pareto {
     };
     let mut policies: Vec<ParetoSeries> = (0..policies).map(series).collect();
     policies[0].points.push(point);
+    let front = front_of(policies.iter().flat_map(|series| &series.points));
     Pareto {
         heading: heading(
             "Throughput against memory",
             "all points of the search, Pareto front",
         ),
         policies,
+        front,
         chosen: Some(Chosen {
             point,
             label: "composed, 5 + 3, 12 slots: 21.4k tok/s".to_owned(),
         }),
         bound_tok_s: Some(21_534.0),
     }
+}
+
+fn front_of<'a>(points: impl Iterator<Item = &'a ParetoPoint>) -> Vec<ParetoPoint> {
+    let mut sorted: Vec<ParetoPoint> = points.copied().collect();
+    sorted.sort_by(|a, b| a.hs_gib.total_cmp(&b.hs_gib));
+    let mut best = 0.0;
+    sorted.retain(|point| {
+        let is_faster = point.throughput_tok_s > best;
+        best = point.throughput_tok_s.max(best);
+        is_faster
+    });
+    sorted
 }
 
 pub(super) fn utilisation(groups: usize, names: [&str; 8]) -> Utilisation {
@@ -188,7 +203,9 @@ pub(super) fn slots_over_time() -> SlotsOverTime {
         });
         SlotsSeries {
             name: name.to_owned(),
+            color: index,
             points: points.collect(),
+            cap: Some(cap),
         }
     };
     SlotsOverTime {
@@ -200,7 +217,6 @@ pub(super) fn slots_over_time() -> SlotsOverTime {
             series(0, "composed", 12.0, 800),
             series(1, "staged-fifo", 60.0, 800),
         ],
-        cap: Some(60.0),
     }
 }
 
@@ -220,6 +236,7 @@ pub(super) fn mixing(policies: usize, names: [&str; 8], buckets: usize) -> Mixin
         ][policy % 4];
         MixingSeries {
             policy: names[policy].to_owned(),
+            color: policy,
             tv: (0..2_000).map(distance).collect(),
             share_by_distinct: (0..buckets)
                 .map(|k| shares[k * 6 / buckets] * 6.0 / buckets.max(6) as f64)

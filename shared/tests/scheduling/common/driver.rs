@@ -335,7 +335,11 @@ impl Driver {
             }
             Fault::Join(Worker::Drafter(d)) => {
                 let drafter = &self.core.state().drafters[usize::from(d)];
-                if drafter.presence == Presence::Lost && !drafter.applying {
+                let is_lost = drafter.presence == Presence::Lost;
+                if is_lost && drafter.applying {
+                    // It comes back once the step that it was part of has ended.
+                    self.push(self.now + Span::from_ns(1), Entry::Fault(fault));
+                } else if is_lost {
                     self.tell(Event::DrafterJoined(DrafterId(d)));
                 }
             }
