@@ -1,2 +1,33 @@
-//! dflash
-fn main() {}
+//! The `dflash` binary: arguments in, library calls, and all rendering. The only place that prints.
+
+mod cli;
+mod config;
+mod failure;
+mod figure;
+mod output;
+mod report;
+mod results;
+mod scenario;
+mod terminal;
+mod verbs;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let outcome = match cli::Cli::parse().verb {
+        cli::Verb::Sim(args) => verbs::sim::run(&args),
+        cli::Verb::Exec(args) => verbs::exec::run(&args),
+        cli::Verb::Quickstart(args) => verbs::quickstart::run(&args),
+        cli::Verb::Check(args) => verbs::check::run(&args),
+        cli::Verb::Replay(args) => verbs::replay::run(&args),
+        cli::Verb::Compare(args) => verbs::compare::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            terminal::complain(&failure);
+            ExitCode::from(failure.code)
+        }
+    }
+}

@@ -6,10 +6,12 @@
 pub mod backend;
 pub mod checkpoint;
 pub mod clock;
+pub mod config;
 pub mod data;
 pub mod driver;
 pub mod error;
 pub mod model;
+pub mod progress;
 pub mod store;
 pub mod train;
 mod worker;

@@ -38,7 +38,6 @@ pub(crate) enum Piece {
         group: Group,
         members: Vec<DrafterId>,
     },
-    Forget,
 }
 
 impl Piece {
@@ -47,7 +46,7 @@ impl Piece {
             Self::Forward { microbatch, .. }
             | Self::Copy { microbatch, .. }
             | Self::Train { microbatch, .. } => Some(*microbatch),
-            Self::Apply { .. } | Self::Forget => None,
+            Self::Apply { .. } => None,
         }
     }
 }
@@ -217,10 +216,6 @@ impl<Hidden> Hands<Hidden> {
             Piece::Apply {
                 step, ref members, ..
             } => on_duty(&mut self.drafter).apply(ApplyJob { step, ordered }, members),
-            Piece::Forget => {
-                on_duty(&mut self.drafter).forget();
-                Ok(())
-            }
         }
     }
 
@@ -246,8 +241,12 @@ impl<Hidden> Hands<Hidden> {
             Ok(copy) => (Some(copy), Ok(())),
             Err(error) => (None, Err(error)),
         };
-        store.arrive(microbatch, ticket, copy);
-        result
+        let is_current = store.arrive(microbatch, ticket, copy);
+        if is_current {
+            result
+        } else {
+            Err(lost(Missing(microbatch)))
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The CPU models against a reference: one case computed by an independent PyTorch implementation.
 //!
 //! `data/parity` holds a tiny target and drafter, two microbatches of an optimizer step, and what
-//! every quantity must be (f32 results, themselves within 1.4e-6 of f64). Tolerances are relative L2
-//! norms.
+//! every quantity must be (f32 results, themselves within 1.4e-6 of f64). Tolerances are relative
+//! L2 norms.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -67,6 +67,12 @@ macro_rules! amount {
         #[serde(transparent)]
         pub struct $name(pub u64);
 
+        impl From<u64> for $name {
+            fn from(amount: u64) -> Self {
+                Self(amount)
+            }
+        }
+
         impl Add for $name {
             type Output = Self;
             fn add(self, other: Self) -> Self {

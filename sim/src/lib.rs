@@ -8,13 +8,27 @@ mod bound;
 mod engine;
 mod events;
 mod faults;
+mod lengths;
 mod link;
 mod links;
+mod memory;
+mod run;
+mod search;
 mod service;
 pub mod spec;
+mod stats;
+mod sweep;
 
 pub use bound::Bound;
 pub use engine::{End, Machine, Observe, simulate};
 pub use faults::FaultList;
+pub use lengths::draw_lengths;
 pub use links::{Links, MissingLink};
+pub use memory::{Memory, Overflow, Part};
+pub use run::{
+    Nobody, Outcome, Resolved, RunError, Work, edges, order_spec, plan, prepare, run, run_facts,
+};
+pub use search::{Choice, choose};
 pub use service::{ServiceTimes, train_costs};
+pub use stats::{CONFIDENCE, Estimate};
+pub use sweep::{Point, Row, Verdict, replicate, sweep};

@@ -4,6 +4,7 @@
 //! work are answered by returning; the thread that called reports to the driver. A panic is caught at the thread's border: the worker
 //! counts as lost and the run goes on with the others. An `Err` is told apart by [`WorkError`].
 
+pub mod cpu;
 pub mod emulated;
 
 use crate::clock::Clock;
@@ -57,9 +58,6 @@ pub trait DrafterWorker<Hidden> {
     ///
     /// One member leads: the others are idle until this returns, and start nothing for the next step before.
     fn apply(&mut self, job: ApplyJob, members: &[DrafterId]) -> Result<(), WorkError>;
-
-    /// Drops this drafter's contribution to the step under way.
-    fn forget(&mut self);
 }
 
 /// A forward, or a forward and backward.

@@ -43,8 +43,8 @@ pub(super) fn render(
     Ok(vec![(CONFIG, text), (MODEL, encode(weights, dtype)?)])
 }
 
-/// All keys that either engine reads, with full attention in every layer: the one mask on which both
-/// agree.
+/// All keys that either engine reads, with full attention in every layer: the one mask on which
+/// both agree.
 fn config_json(config: &DrafterConfig, dtype: DType) -> Value {
     let g = &config.geometry;
     json!({

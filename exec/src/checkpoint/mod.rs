@@ -1,7 +1,7 @@
 //! Checkpoints: a drafter that serving engines load, and beside it what resuming needs.
 //!
-//! A checkpoint directory holds one `step-N/` a checkpoint and a text file `latest` with the name of
-//! the newest. Inside `step-N/`:
+//! A checkpoint directory holds one `step-N/` a checkpoint and a text file `latest` with the name
+//! of the newest. Inside `step-N/`:
 //!
 //! | file | content |
 //! |---|---|
@@ -19,6 +19,8 @@ mod error;
 mod manifest;
 mod publish;
 mod read;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 
@@ -65,7 +67,8 @@ impl Checkpoint {
     /// Publishes this checkpoint as `dir/step-N` and points `dir/latest` at it. Returns the path of
     /// the step's directory. A damaged `step-N` is replaced; an intact one is an error.
     ///
-    /// Errors: `run` is not JSON, masters do not fit the config, the step exists, or the disk refuses.
+    /// Errors: `run` is not JSON, masters do not fit the config, the step exists, or the disk
+    /// refuses.
     pub fn write(&self, dir: &Path) -> Result<PathBuf, CheckpointError> {
         serde_json::from_str::<serde::de::IgnoredAny>(&self.run)
             .map_err(|source| CheckpointError::Run { source })?;

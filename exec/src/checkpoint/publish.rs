@@ -35,7 +35,7 @@ fn parent(path: &Path) -> Result<&Path, CheckpointError> {
     let parent = path
         .parent()
         .filter(|p| !p.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+        .unwrap_or_else(|| Path::new("."));
     step("create", parent, fs::create_dir_all(parent))?;
     Ok(parent)
 }

@@ -27,9 +27,9 @@ pub struct Skipped {
 
 /// Reads the newest whole checkpoint in `dir`.
 ///
-/// The step directories decide, not the pointer `latest`: a crash between publishing a step and moving
-/// the pointer loses nothing. A missing `dir` holds no checkpoint. Every file is compared with the
-/// manifest's size and digest; damaged steps are skipped and reported.
+/// The step directories decide, not the pointer `latest`: a crash between publishing a step and
+/// moving the pointer loses nothing. A missing `dir` holds no checkpoint. Every file is compared
+/// with the manifest's size and digest; damaged steps are skipped and reported.
 pub fn read_latest(dir: &Path) -> Result<Latest, CheckpointError> {
     let mut skipped = Vec::new();
     for step in steps(dir)?.into_iter().rev() {

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, Read};
 
-use super::error::BadRecord;
+use super::bad_record::BadRecord;
 
 /// Reads lines; a byte order mark, CRLF and a missing final newline are accepted.
 pub(super) struct Lines<R> {
@@ -59,6 +59,24 @@ impl<R: BufRead> Lines<R> {
         });
         Ok(Some((self.number, text)))
     }
+
+    /// The next lines, at least one and until they hold `bytes` bytes; none at the end of the file.
+    pub(super) fn batch(
+        &mut self,
+        bytes: usize,
+    ) -> io::Result<Vec<(u64, Result<String, BadRecord>)>> {
+        let mut batch = Vec::new();
+        let mut held = 0;
+        while held < bytes {
+            let Some((number, line)) = self.next()? else {
+                break;
+            };
+            // A blank line takes memory too.
+            held += 1 + line.as_ref().map_or(0, |line| line.len());
+            batch.push((number, line.map(str::to_owned)));
+        }
+        Ok(batch)
+    }
 }
 
 /// What some editors put before UTF-8 text.
@@ -83,6 +101,22 @@ mod tests {
         let text = ["one", "", "two"].map(|line| Ok(line.to_owned()));
         assert_eq!(seen, (1..).zip(text).collect::<Vec<_>>());
         assert_eq!(all(b"", 99), []);
+    }
+
+    #[test]
+    fn batches_end_at_their_size_and_lose_nothing() {
+        let mut lines = Lines::new(&b"abc\nde\nf\n\ng"[..], 99);
+        let mut sizes = Vec::new();
+        let mut numbers = Vec::new();
+        loop {
+            let batch = lines.batch(6).expect("memory never fails");
+            if batch.is_empty() {
+                break;
+            }
+            sizes.push(batch.len());
+            numbers.extend(batch.into_iter().map(|(number, _)| number));
+        }
+        assert_eq!((sizes, numbers), (vec![2, 3], vec![1, 2, 3, 4, 5]));
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! JSONL is read line by line and plain text block by block, so memory holds the samples and little
 //! else. Two loads of equal contents give equal data sets, whatever the machine.
 
+mod bad_record;
 mod blocks;
 mod chat;
 mod counts;
@@ -34,10 +35,11 @@ mod tests;
 mod tokenizer;
 mod walk;
 
+pub use bad_record::BadRecord;
 pub use chat::{Message, Role, Tokens};
 pub use counts::{Counts, DropReason};
 pub use dataset::{Dataset, Sample};
-pub use error::{BadRecord, DataError, DataErrorKind, Place};
+pub use error::{DataError, DataErrorKind, Place};
 pub use loader::load;
 pub use registry::text_on_this_machine;
 pub use rules::{LINE_BYTES_MAX, OnBadLine, OverLong, PlainText, Rules};

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
+use super::bad_record::BadRecord;
 use super::chat::{Message, Role, Tokens};
-use super::error::BadRecord;
 
 mod fields;
 

@@ -11,17 +11,19 @@ use super::digest::Digest;
 use super::error::{DataError, Result};
 use super::walk::extension_is;
 
-/// Files of text from Cargo's registry, at most `bytes_max` bytes together, in sorted order.
+/// Files of text from Cargo's registry, in sorted order: at most `bytes_max` bytes together, and
+/// each of 64 to `file_bytes_max` bytes.
 ///
-/// Looks in `$CARGO_HOME/registry/src`, or below `~/.cargo`. Files of 64 bytes to 16 KiB are taken,
-/// equally many of every power of two in size, so that their lengths spread evenly from short to
-/// long, and within a size from all crates alike. Equal registries give equal lists.
+/// Looks in `$CARGO_HOME/registry/src`, or below `~/.cargo`. Equally many files are taken of every
+/// power of two in size while there are any, so that lengths spread from short to long, and within
+/// a size from all crates alike. With the byte tokenizer, `file_bytes_max = max_len` makes every
+/// file one sample. Equal registries give equal lists.
 ///
 /// # Errors
-/// There is no registry or it holds no text; the message says how to get one.
-pub fn text_on_this_machine(bytes_max: u64) -> Result<Vec<PathBuf>> {
+/// A limit is below 64 bytes, or there is no registry with text; the message says how to get one.
+pub fn text_on_this_machine(bytes_max: u64, file_bytes_max: u64) -> Result<Vec<PathBuf>> {
     let sources = sources(env::var_os("CARGO_HOME"), env::var_os("HOME"))?;
-    text_in(&sources, bytes_max)
+    text_in(&sources, bytes_max, file_bytes_max)
 }
 
 /// Where Cargo unpacks crates, given the variables of its environment; an empty one counts as unset.
@@ -36,14 +38,27 @@ fn sources(cargo_home: Option<OsString>, home: Option<OsString>) -> Result<PathB
 
 /// As [`text_on_this_machine`], from the registry sources in `sources` (one folder an index, in it
 /// one folder a crate).
-fn text_in(sources: &Path, bytes_max: u64) -> Result<Vec<PathBuf>> {
+fn text_in(sources: &Path, bytes_max: u64, file_bytes_max: u64) -> Result<Vec<PathBuf>> {
+    for (key, value) in [("bytes_max", bytes_max), ("file_bytes_max", file_bytes_max)] {
+        if value < FILE_BYTES_MIN {
+            return Err(DataError::Rule {
+                key,
+                value: value.to_string(),
+                reason: format!("files begin at {FILE_BYTES_MIN} bytes; set it to that or more"),
+            });
+        }
+    }
     let no_registry = || DataError::NoRegistry {
         path: sources.to_path_buf(),
     };
     let indexes = folder_entries(sources).map_err(|_| no_registry())?;
-    let mut classes: Vec<Vec<Candidate>> = SIZE_CLASSES.map(|_| Vec::new()).collect();
+    let mut candidates = Vec::new();
     for index in indexes.into_iter().filter(|path| path.is_dir()) {
-        collect(&index, &index, &mut classes)?;
+        collect(&index, &index, file_bytes_max, &mut candidates)?;
+    }
+    let mut classes: Vec<Vec<Candidate>> = (0..u64::BITS).map(|_| Vec::new()).collect();
+    for candidate in candidates {
+        classes[candidate.bytes.ilog2() as usize].push(candidate);
     }
     for class in &mut classes {
         class.sort();
@@ -89,8 +104,13 @@ fn choose(mut classes: Vec<Vec<Candidate>>, bytes_max: u64) -> Result<Vec<Candid
     Ok(chosen)
 }
 
-/// Sorts the text files below `folder` into classes by the power of two of their size.
-fn collect(index: &Path, folder: &Path, classes: &mut [Vec<Candidate>]) -> Result<()> {
+/// Adds the text files below `folder`, which lies in `index`, whose size allows it.
+fn collect(
+    index: &Path,
+    folder: &Path,
+    file_bytes_max: u64,
+    candidates: &mut Vec<Candidate>,
+) -> Result<()> {
     let io = |error| DataError::io(folder, error);
     for path in folder_entries(folder).map_err(io)? {
         let metadata = fs::symlink_metadata(&path).map_err(|e| DataError::io(&path, e))?;
@@ -101,17 +121,16 @@ fn collect(index: &Path, folder: &Path, classes: &mut [Vec<Candidate>]) -> Resul
             continue;
         }
         if metadata.is_dir() {
-            collect(index, &path, classes)?;
+            collect(index, &path, file_bytes_max, candidates)?;
         } else if metadata.is_file() && extension_is(&path, &["rs", "md", "txt"]) {
             let bytes = metadata.len();
-            let power = bytes.checked_ilog2().unwrap_or(0);
-            let Some(class) = SIZE_CLASSES.clone().position(|class| class == power) else {
+            if !(FILE_BYTES_MIN..=file_bytes_max).contains(&bytes) {
                 continue;
-            };
+            }
             let name = path.strip_prefix(index).unwrap_or(&path).to_path_buf();
             let mut digest = Digest::new();
             digest.add(name.as_os_str().as_encoded_bytes());
-            classes[class].push(Candidate {
+            candidates.push(Candidate {
                 order: digest.finish(),
                 name,
                 path,
@@ -130,13 +149,17 @@ fn folder_entries(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Powers of two of the sizes taken: 64 bytes to just below 16 KiB.
-const SIZE_CLASSES: std::ops::RangeInclusive<u32> = 6..=13;
+/// Shorter files say little: a line of a module, an empty licence.
+const FILE_BYTES_MIN: u64 = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::data::testing::write;
+
+    /// Powers of two of the sizes in the registry below.
+    const SIZE_CLASSES: std::ops::RangeInclusive<u32> = 6..=13;
+    const FILE_BYTES_MAX: u64 = (1 << 14) - 1;
 
     /// A registry of `crates` crates, each with a file of every class and some that do not count.
     fn registry(crates: usize) -> tempfile::TempDir {
@@ -167,7 +190,7 @@ mod tests {
     fn sizes_spread_evenly_and_the_budget_holds() {
         let folder = registry(20);
         let budget = 64 << 10;
-        let paths = text_in(folder.path(), budget).expect("text");
+        let paths = text_in(folder.path(), budget, FILE_BYTES_MAX).expect("text");
         let sizes = sizes(&paths);
         let total: u64 = sizes.iter().sum();
         assert!(total <= budget && total > budget - 64, "{total}");
@@ -187,11 +210,11 @@ mod tests {
     #[test]
     fn everything_is_taken_when_it_fits_and_never_twice() {
         let folder = registry(3);
-        let paths = text_in(folder.path(), u64::MAX).expect("text");
+        let paths = text_in(folder.path(), u64::MAX, FILE_BYTES_MAX).expect("text");
         assert_eq!(paths.len(), 3 * SIZE_CLASSES.count());
         let before = sizes(&paths);
         fs::rename(folder.path().join("index-1"), folder.path().join("index-2")).expect("rename");
-        let renamed = text_in(folder.path(), u64::MAX).expect("text");
+        let renamed = text_in(folder.path(), u64::MAX, FILE_BYTES_MAX).expect("text");
         assert_eq!(sizes(&renamed), before);
     }
 
@@ -199,7 +222,7 @@ mod tests {
     fn without_a_registry_the_way_out_is_named() {
         let folder = tempfile::tempdir().expect("temporary folder");
         for sources in [folder.path().join("absent"), folder.path().to_path_buf()] {
-            let error = text_in(&sources, 1 << 20).expect_err("no registry");
+            let error = text_in(&sources, 1 << 20, 4096).expect_err("no registry");
             let expected = format!(
                 "{}: no text of Cargo crates here: run `cargo fetch` in any Rust project, set CARGO_HOME, \
                  or name text of your own",
@@ -208,6 +231,25 @@ mod tests {
             assert_eq!(error.to_string(), expected);
             assert_eq!(error.kind(), crate::data::DataErrorKind::Usage);
         }
+    }
+
+    #[test]
+    fn no_file_is_longer_than_asked_and_absurd_limits_are_refused() {
+        let folder = registry(3);
+        let paths = text_in(folder.path(), u64::MAX, 257).expect("text");
+        // Sizes 64, 128 and 256, each plus 0, 1 and 2, without 258.
+        assert_eq!(
+            (paths.len(), sizes(&paths).into_iter().max()),
+            (8, Some(257))
+        );
+        let message = |bytes_max, file_bytes_max| {
+            text_in(folder.path(), bytes_max, file_bytes_max)
+                .expect_err("too small")
+                .to_string()
+        };
+        let reason = "files begin at 64 bytes; set it to that or more";
+        assert_eq!(message(63, 64), format!("bytes_max = 63: {reason}"));
+        assert_eq!(message(64, 0), format!("file_bytes_max = 0: {reason}"));
     }
 
     #[test]
@@ -228,7 +270,7 @@ mod tests {
     #[test]
     fn this_machine_built_this_crate_so_it_has_text() {
         // Vendored builds have no registry; both outcomes are defined, an unreadable one is not.
-        match text_on_this_machine(1 << 16) {
+        match text_on_this_machine(1 << 16, 4096) {
             Ok(paths) => assert!(sizes(&paths).iter().sum::<u64>() <= 1 << 16),
             Err(error) => assert_eq!(error.kind(), crate::data::DataErrorKind::Usage),
         }

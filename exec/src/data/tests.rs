@@ -1,6 +1,11 @@
 //! Loads from files on disk: every rule, format and message, as a user meets them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use tokenizers::TokenizerImpl;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::normalizers::NFC;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 use super::testing::{CHATML_TOKENIZER, write};
 use super::*;
@@ -194,7 +199,7 @@ fn every_drop_is_counted_once() {
             (7, "over_long"),
         ]
     );
-    assert_eq!(dataset.subset(0, 1).dropped().len(), 6);
+    assert_eq!(dataset.clone().subset(0, 1).dropped().len(), 6);
     assert_eq!(
         expected.to_string(),
         "1 files, 7 records, 1 samples, 1 bad, 2 empty, 1 without a loss token, \
@@ -381,6 +386,60 @@ fn a_tokenizer_file_counts_lines_and_needs_chat_markers_only_for_chat() {
         )
     );
     assert_eq!(error.kind(), DataErrorKind::Usage);
+}
+
+#[test]
+fn a_trained_byte_level_tokenizer_gives_the_text_and_the_lines_back() {
+    let text: String = (0..400)
+        .map(|i| format!("naïve = “{i}”;\n\n日本語 {}\n", i % 7))
+        .collect();
+    let mut case = case("a.txt", &text).with(|r| r.min_loss_tokens = 0);
+    case.tokenizer = trained_on(&case.path, case.folder.path());
+    let dataset = case.dataset();
+    assert!(dataset.len() > 20 && dataset.tokens() < text.len() as u64 / 2);
+    let mut before = Vec::new();
+    for i in 0..dataset.len() {
+        let read = case.tokenizer.decode(&before).expect("decode");
+        assert_eq!(
+            dataset.place(i).line as usize,
+            1 + read.matches('\n').count()
+        );
+        before.extend_from_slice(dataset.ids(i));
+    }
+    assert_eq!(case.tokenizer.decode(&before).expect("decode"), text);
+}
+
+/// A byte-level byte-pair tokenizer, as the large models have it, of 400 tokens.
+fn trained_on(text: &Path, folder: &Path) -> Tokenizer {
+    let mut trained =
+        TokenizerImpl::<BPE, NFC, ByteLevel, ByteLevel, ByteLevel>::new(BPE::default());
+    trained.with_pre_tokenizer(Some(ByteLevel::new(false, true, true)));
+    trained.with_decoder(Some(ByteLevel::default()));
+    let mut trainer = BpeTrainer::builder()
+        .vocab_size(400)
+        .show_progress(false)
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+        .build();
+    trained
+        .train_from_files(&mut trainer, vec![text.display().to_string()])
+        .expect("train");
+    let path = folder.join("trained.json");
+    trained.save(&path, false).expect("save");
+    Tokenizer::from_file(&path).expect("tokenizer")
+}
+
+#[test]
+fn many_batches_keep_the_order_of_the_lines() {
+    let line = |i: usize| format!("{{\"text\": \"{i:06} {}\"}}\n", "x".repeat(1000));
+    let case = case("d.jsonl", (0..20_000).map(line).collect::<String>()).with(|r| {
+        r.over_long = OverLong::Truncate;
+    });
+    let dataset = case.dataset();
+    for i in [0, 1, 8_000, 19_999] {
+        let text = case.tokenizer.decode(dataset.ids(i)).expect("bytes");
+        assert!(text.starts_with(&format!("{i:06} ")), "{text}");
+        assert_eq!(dataset.place(i).line as usize, i + 1);
+    }
 }
 
 #[test]

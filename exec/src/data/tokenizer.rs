@@ -59,6 +59,9 @@ impl Tokenizer {
     }
 
     /// The token that fills a draft block, where the tokenizer names one.
+    ///
+    /// Many name none; any id works that the target embeds but never produces, such as a padding
+    /// row of its table.
     pub fn mask_id(&self) -> Option<u32> {
         match self {
             Self::Byte(_) => Some(ByteTokenizer::MASK),

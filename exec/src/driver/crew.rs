@@ -31,15 +31,13 @@ struct Lane {
 
 impl Crew {
     /// Makes all threads and waits until each has made what it works with.
-    ///
-    /// A stop asked for meanwhile is handed back: true.
     pub(super) fn start<B: Backend>(
         backend: &Arc<B>,
         policy: &Policy,
         store: &Arc<Store<B::Hidden>>,
         watch: Option<&Arc<Watch>>,
         reports: (&Sender<Report>, &Receiver<Report>),
-    ) -> Result<(Self, bool), DriverError> {
+    ) -> Result<Self, DriverError> {
         let mut crew = Self {
             lanes: BTreeMap::new(),
             threads: Vec::new(),
@@ -66,8 +64,8 @@ impl Crew {
             };
             crew.lanes.insert(worker, lane);
         }
-        let stop_asked = crew.await_ready(reports.1)?;
-        Ok((crew, stop_asked))
+        crew.await_ready(reports)?;
+        Ok(crew)
     }
 
     /// Sends a piece of work to the thread whose duty it is.
@@ -103,6 +101,14 @@ impl Crew {
         self.lanes.contains_key(&worker)
     }
 
+    /// Drafters that take orders, in order.
+    pub(super) fn drafters(&self) -> impl Iterator<Item = DrafterId> {
+        self.lanes.keys().filter_map(|worker| match worker {
+            WorkerId::Drafter(id) => Some(*id),
+            WorkerId::Target(_) => None,
+        })
+    }
+
     /// Leaves the threads of these workers to the end of the process: one of them hangs, and none can be interrupted.
     pub(super) fn abandon(&mut self, workers: &[WorkerId]) {
         self.threads.retain(|(worker, _)| !workers.contains(worker));
@@ -134,11 +140,15 @@ impl Crew {
         Ok(sender)
     }
 
-    fn await_ready(&self, reports: &Receiver<Report>) -> Result<bool, DriverError> {
+    /// A stop asked for meanwhile is put back, to be heard once the run has begun.
+    fn await_ready(
+        &self,
+        (sender, receiver): (&Sender<Report>, &Receiver<Report>),
+    ) -> Result<(), DriverError> {
         let mut stop_asked = false;
         let mut waiting = self.threads.len();
         while waiting > 0 {
-            match reports.recv().expect("the driver holds a sender itself") {
+            match receiver.recv().expect("the driver holds a sender itself") {
                 Report::Ready => waiting -= 1,
                 Report::Stop => stop_asked = true,
                 Report::NotStarted { worker, message } => {
@@ -147,7 +157,10 @@ impl Crew {
                 report => unreachable!("no work is reported before the start: {report:?}"),
             }
         }
-        Ok(stop_asked)
+        if stop_asked {
+            let _ = sender.send(Report::Stop);
+        }
+        Ok(())
     }
 }
 

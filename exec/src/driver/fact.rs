@@ -5,9 +5,9 @@ use crate::error::WorkerId;
 use crate::worker::Piece;
 use shared::core::{Event, Outcome};
 
-/// The event that the end of a piece is; `None` for what the core does not wait for.
-pub(super) fn fact(worker: WorkerId, piece: &Piece, outcome: Outcome) -> Option<Event> {
-    Some(match (worker, piece) {
+/// The event that the end of a piece is.
+pub(super) fn fact(worker: WorkerId, piece: &Piece, outcome: Outcome) -> Event {
+    match (worker, piece) {
         (WorkerId::Target(target), Piece::Forward { microbatch, .. }) => Event::ForwardEnded {
             target,
             microbatch: *microbatch,
@@ -45,7 +45,6 @@ pub(super) fn fact(worker: WorkerId, piece: &Piece, outcome: Outcome) -> Option<
             step: *step,
             group: *group,
         },
-        (_, Piece::Forget) => return None,
         (worker, piece) => unreachable!("{worker} is never ordered {piece:?}"),
-    })
+    }
 }

@@ -51,9 +51,16 @@ impl Ledger {
         busy.map(|(worker, _)| *worker).collect()
     }
 
-    /// Whether a drafter has yet to forget.
-    pub(super) fn is_forgetting(&self) -> bool {
-        self.open.values().flatten().any(|p| *p == Piece::Forget)
+    /// Whether an optimizer step is under way that concerns this worker.
+    pub(super) fn is_applied_to(&self, worker: WorkerId) -> bool {
+        let WorkerId::Drafter(drafter) = worker else {
+            return false;
+        };
+        let concerns = |piece: &Piece| match piece {
+            Piece::Apply { members, .. } => members.contains(&drafter),
+            _ => false,
+        };
+        self.open.values().flatten().any(concerns)
     }
 
     pub(super) fn wake_at(&mut self, at: Time) {
@@ -79,7 +86,7 @@ impl Ledger {
             .retain(|(s, d, _)| *s != step || !holds(group, *d));
     }
 
-    pub(super) fn on_forget(&mut self, drafter: DrafterId) {
+    pub(super) fn on_lost(&mut self, drafter: DrafterId) {
         self.trained.retain(|(_, d, _)| *d != drafter);
     }
 }
@@ -141,7 +148,7 @@ mod tests {
             ledger.trained_in(StepId(0)),
             [MicrobatchId(5), MicrobatchId(3)]
         );
-        ledger.on_forget(DrafterId(1));
+        ledger.on_lost(DrafterId(1));
         assert_eq!(ledger.trained_in(StepId(0)), [MicrobatchId(5)]);
         ledger.on_applied(StepId(0), Group::All);
         assert_eq!(ledger.trained_in(StepId(0)), []);

@@ -14,6 +14,7 @@
 mod crew;
 mod fact;
 mod ledger;
+mod orders;
 mod run;
 mod watch;
 
@@ -107,7 +108,7 @@ impl<B: Backend> Driver<B> {
             options,
             reports: (sender, receiver),
         } = self;
-        Run::start(core, backend, options, sender, receiver)?.to_end(observer)
+        Run::start(core, backend, options, sender, receiver)?.finish(observer)
     }
 }
 

@@ -5,13 +5,13 @@ use super::fact::fact;
 use super::ledger::Ledger;
 use super::watch::Watchdog;
 use super::{Loss, Observer, Options, RunReport};
-use crate::backend::{Backend, Leg, Ordered, WorkError};
+use crate::backend::{Backend, WorkError};
 use crate::clock::Clock;
 use crate::error::{DriverError, Site, WorkerId};
-use crate::store::{Place, Slots, Store};
-use crate::worker::{Order, Piece, Report};
-use shared::core::{Action, Actions, Core, Event, Group, Outcome};
-use shared::id::{Bytes, DrafterId, StepId};
+use crate::store::{Slots, Store};
+use crate::worker::{Piece, Report};
+use shared::core::{Actions, Core, Event, Outcome};
+use shared::id::{Bytes, MicrobatchId};
 use shared::time::Time;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -19,28 +19,18 @@ use std::time::Duration;
 
 /// A run under way. Fields are dropped in order: threads are joined before the store goes.
 pub(super) struct Run<B: Backend> {
-    crew: Crew,
+    pub(super) crew: Crew,
     watchdog: Option<Watchdog>,
-    core: Core,
-    store: Arc<Store<B::Hidden>>,
+    pub(super) core: Core,
+    pub(super) store: Arc<Store<B::Hidden>>,
     slots: Slots,
-    ledger: Ledger,
-    /// Optimizer steps that wait until all drafters have forgotten what they were told to forget.
-    held: Vec<Piece>,
-    clock: Clock,
-    now: Time,
+    pub(super) ledger: Ledger,
+    pub(super) clock: Clock,
+    pub(super) now: Time,
     reports: Receiver<Report>,
-    stop: Stop,
+    stop_asked: bool,
     lost: Vec<Loss>,
     spent: Spent,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
-    NotAsked,
-    /// Asked for before the first event.
-    Early,
-    Asked,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,8 +54,7 @@ impl<B: Backend> Run<B> {
             .map(|deadline| Watchdog::start(deadline, &sender));
         let watchdog = watchdog.transpose()?;
         let watch = watchdog.as_ref().map(|dog| &dog.watch);
-        let (crew, stop_asked) =
-            Crew::start(&backend, core.policy(), &store, watch, (&sender, &reports))?;
+        let crew = Crew::start(&backend, core.policy(), &store, watch, (&sender, &reports))?;
         Ok(Self {
             crew,
             watchdog,
@@ -73,21 +62,16 @@ impl<B: Backend> Run<B> {
             core,
             store,
             ledger: Ledger::default(),
-            held: Vec::new(),
             clock: Clock::scaled(backend.speedup()),
             now: Time::ZERO,
             reports,
-            stop: if stop_asked {
-                Stop::Early
-            } else {
-                Stop::NotAsked
-            },
+            stop_asked: false,
             lost: Vec::new(),
             spent: Spent::default(),
         })
     }
 
-    pub(super) fn to_end(mut self, observer: &mut dyn Observer) -> Result<RunReport, DriverError> {
+    pub(super) fn finish(mut self, observer: &mut dyn Observer) -> Result<RunReport, DriverError> {
         let result = self.drive(observer);
         let wall = self.clock.wall();
         if let Err(DriverError::Hung { .. }) = result {
@@ -109,17 +93,13 @@ impl<B: Backend> Run<B> {
             peaks: self.store.peaks(),
             slots_peak: self.slots.peak(),
             lost: self.lost,
-            stopped: self.stop == Stop::Asked,
+            stopped: self.stop_asked,
         })
     }
 
     fn drive(&mut self, observer: &mut dyn Observer) -> Result<(), DriverError> {
         let mut actions = Actions::new();
         self.feed(Event::Started, &mut actions, observer)?;
-        if self.stop == Stop::Early {
-            self.stop = Stop::NotAsked;
-            self.on_report(Report::Stop, &mut actions, observer)?;
-        }
         while !self.core.is_finished() {
             if self.ledger.is_idle() {
                 return Err(self.stalled());
@@ -127,12 +107,11 @@ impl<B: Backend> Run<B> {
             let report = self.receive();
             let began = self.clock.wall();
             let observed = self.spent.observers;
-            match report {
-                Some(report) => self.on_report(report, &mut actions, observer)?,
-                None => {
-                    self.ledger.take_wake();
-                    self.feed(Event::WakeDue, &mut actions, observer)?;
-                }
+            let now = self.clock.now();
+            self.wake(now, &mut actions, observer)?;
+            self.now = self.now.max(now);
+            if let Some(report) = report {
+                self.on_report(report, &mut actions, observer)?;
             }
             let observed = self.spent.observers - observed;
             self.spent.dispatch += (self.clock.wall() - began).saturating_sub(observed);
@@ -158,6 +137,22 @@ impl<B: Backend> Run<B> {
         }
     }
 
+    /// Wake-ups that are due come before what was received after them, and at the very instant that was asked for: a pool that is
+    /// looked at every so often is looked at then, however late the driver is.
+    fn wake(
+        &mut self,
+        now: Time,
+        actions: &mut Actions,
+        observer: &mut dyn Observer,
+    ) -> Result<(), DriverError> {
+        while let Some(at) = self.ledger.next_wake().filter(|at| *at <= now) {
+            self.ledger.take_wake();
+            self.now = self.now.max(at);
+            self.feed(Event::WakeDue, actions, observer)?;
+        }
+        Ok(())
+    }
+
     fn on_report(
         &mut self,
         report: Report,
@@ -180,13 +175,7 @@ impl<B: Backend> Run<B> {
                     }
                     Err(error) => return Err(self.failure(worker, &piece, error)),
                 };
-                if piece == Piece::Forget {
-                    self.release_held();
-                }
-                match fact(worker, &piece, outcome) {
-                    Some(event) => self.feed(event, actions, observer),
-                    None => Ok(()),
-                }
+                self.feed(fact(worker, &piece, outcome), actions, observer)
             }
             Report::Panicked {
                 worker,
@@ -200,8 +189,8 @@ impl<B: Backend> Run<B> {
                     .as_ref()
                     .map_or(Duration::ZERO, |dog| dog.watch.deadline()),
             }),
-            Report::Stop if self.stop == Stop::NotAsked => {
-                self.stop = Stop::Asked;
+            Report::Stop if !self.stop_asked => {
+                self.stop_asked = true;
                 self.feed(Event::StopAsked, actions, observer)
             }
             Report::Stop | Report::Ready => Ok(()),
@@ -209,7 +198,9 @@ impl<B: Backend> Run<B> {
         }
     }
 
-    /// A lost worker's open work is answered as failed, its memory is given up, and the core is told.
+    /// The core is told of a lost worker, then its open work is answered as failed. The last
+    /// drafter's loss ends the run, and so does that of one in the middle of an optimizer step: nobody can say which weights were
+    /// updated.
     fn on_panic(
         &mut self,
         worker: WorkerId,
@@ -218,34 +209,28 @@ impl<B: Backend> Run<B> {
         actions: &mut Actions,
         observer: &mut dyn Observer,
     ) -> Result<(), DriverError> {
-        let known = self.crew.has(worker) || self.ledger.close(worker, piece);
-        if !known {
+        if !self.crew.has(worker) {
             return Ok(());
         }
         let site = Site {
             worker,
             microbatch: piece.microbatch(),
         };
-        if matches!(piece, Piece::Apply { .. }) {
-            return Err(DriverError::WorkerPanicked { site, message });
-        }
         self.lost.push(Loss { site, message });
         self.crew.dismiss(worker);
-        self.store.lose(worker.into());
-        while let Some(piece) = self.ledger.close_first(worker) {
-            if matches!(piece, Piece::Apply { .. }) {
-                return Err(self.last_panic());
-            }
-            if let Some(event) = fact(worker, &piece, Outcome::Failed) {
-                self.feed(event, actions, observer)?;
-            }
+        let is_last_drafter = self.crew.drafters().next().is_none();
+        if is_last_drafter || self.ledger.is_applied_to(worker) {
+            return Err(self.last_panic());
         }
+        self.store.lose(worker.into());
         let event = match worker {
             WorkerId::Target(id) => Event::TargetLost(id),
             WorkerId::Drafter(id) => Event::DrafterLost(id),
         };
         self.feed(event, actions, observer)?;
-        self.release_held();
+        while let Some(piece) = self.ledger.close_first(worker) {
+            self.feed(fact(worker, &piece, Outcome::Failed), actions, observer)?;
+        }
         Ok(())
     }
 
@@ -256,12 +241,20 @@ impl<B: Backend> Run<B> {
         actions: &mut Actions,
         observer: &mut dyn Observer,
     ) -> Result<(), DriverError> {
-        self.now = self.now.max(self.clock.now());
         self.spent.events += 1;
-        if let Event::StepApplied { step, group } = event {
-            self.ledger.on_applied(step, group);
+        match event {
+            Event::StepApplied { step, group } => self.ledger.on_applied(step, group),
+            Event::DrafterLost(drafter) => self.ledger.on_lost(drafter),
+            _ => {}
         }
         self.core.on(self.now, event, actions);
+        if has_failed(&event) || !self.lost.is_empty() {
+            let lives = &self.core.state().lives;
+            let is_alive = |id: MicrobatchId| lives[id.index()].status.is_alive();
+            self.store.retain(is_alive);
+            self.slots
+                .retain(|id| is_alive(id) && lives[id.index()].has_slot);
+        }
         self.slots.record(&event, actions.as_slice());
         if let Some(breach) = self.slots.breach() {
             panic!("slots and bytes are within the policy's caps: {breach}");
@@ -276,121 +269,6 @@ impl<B: Backend> Run<B> {
         }
         actions.clear();
         Ok(())
-    }
-
-    fn carry_out(&mut self, action: Action) {
-        match action {
-            Action::Forward { target, microbatch } => {
-                let bytes = self.core.plan().microbatch(microbatch).bytes;
-                self.order(
-                    WorkerId::Target(target),
-                    Piece::Forward { microbatch, bytes },
-                );
-            }
-            Action::Stage {
-                target,
-                microbatch,
-                drafter,
-            } => {
-                let to = drafter.map_or(Place::Host, Place::Drafter);
-                let leg = Leg::Stage;
-                self.order(
-                    WorkerId::Target(target),
-                    Piece::Copy {
-                        leg,
-                        microbatch,
-                        to,
-                    },
-                );
-            }
-            Action::Fetch {
-                drafter,
-                microbatch,
-                ..
-            } => {
-                let (leg, to) = (Leg::Fetch, Place::Drafter(drafter));
-                self.order(
-                    WorkerId::Drafter(drafter),
-                    Piece::Copy {
-                        leg,
-                        microbatch,
-                        to,
-                    },
-                );
-            }
-            Action::Train {
-                drafter,
-                microbatch,
-                step,
-            } => {
-                self.order(
-                    WorkerId::Drafter(drafter),
-                    Piece::Train { microbatch, step },
-                );
-            }
-            Action::Apply { step, group } => self.apply(step, group),
-            Action::Forget { drafter } => {
-                self.ledger.on_forget(drafter);
-                if self.crew.has(WorkerId::Drafter(drafter)) {
-                    self.order(WorkerId::Drafter(drafter), Piece::Forget);
-                }
-            }
-            Action::Admit { .. } => {}
-            Action::Discard { microbatch } => self.store.discard(microbatch),
-            Action::Wake { at } => self.ledger.wake_at(at),
-            Action::StopTarget { target } => self.crew.stop(WorkerId::Target(target)),
-            Action::StopDrafter { drafter } => self.crew.stop(WorkerId::Drafter(drafter)),
-        }
-    }
-
-    fn apply(&mut self, step: StepId, group: Group) {
-        let members = match group {
-            Group::All => self.drafters_left(),
-            Group::One(drafter) => vec![drafter],
-        };
-        self.held.push(Piece::Apply {
-            step,
-            group,
-            members,
-        });
-        self.release_held();
-    }
-
-    /// Orders the optimizer steps that waited, once no drafter has anything left to forget.
-    fn release_held(&mut self) {
-        if self.ledger.is_forgetting() {
-            return;
-        }
-        for piece in std::mem::take(&mut self.held) {
-            let Piece::Apply { ref members, .. } = piece else {
-                unreachable!("only optimizer steps are held");
-            };
-            // A drafter that has been stopped has no thread to lead with, but its contribution counts.
-            let mut leaders = members.iter().map(|id| WorkerId::Drafter(*id));
-            let leader = leaders.find(|id| self.crew.has(*id));
-            let leader = leader.expect("an optimizer step has a drafter to lead it");
-            self.order(leader, piece);
-        }
-    }
-
-    /// All drafters that are not lost, in order.
-    fn drafters_left(&self) -> Vec<DrafterId> {
-        let is_lost = |id| {
-            self.lost
-                .iter()
-                .any(|loss| loss.site.worker == WorkerId::Drafter(id))
-        };
-        let all = (0..self.core.policy().drafters).map(DrafterId);
-        all.filter(|id| !is_lost(*id)).collect()
-    }
-
-    fn order(&mut self, worker: WorkerId, piece: Piece) {
-        let ordered = Ordered {
-            at: self.now,
-            clock: self.clock,
-        };
-        self.ledger.open(worker, piece.clone());
-        self.crew.send(worker, Order { piece, ordered });
     }
 
     fn failure(&self, worker: WorkerId, piece: &Piece, error: WorkError) -> DriverError {
@@ -437,5 +315,17 @@ impl<B: Backend> Run<B> {
     fn last_panic(&self) -> DriverError {
         let Loss { site, message } = self.lost.last().cloned().expect("a worker was lost");
         DriverError::WorkerPanicked { site, message }
+    }
+}
+
+/// Whether hidden states may have become useless, and slots free, without an order that says so. After a loss any event may do that:
+/// what was done for a worker that is lost counts as failed.
+fn has_failed(event: &Event) -> bool {
+    match event {
+        Event::ForwardEnded { outcome, .. }
+        | Event::StageEnded { outcome, .. }
+        | Event::FetchEnded { outcome, .. }
+        | Event::TrainEnded { outcome, .. } => *outcome == Outcome::Failed,
+        _ => false,
     }
 }

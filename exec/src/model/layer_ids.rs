@@ -1,6 +1,7 @@
 //! Which target layers a drafter reads when its config is new.
 
-/// The default `target_layer_ids` for a target of `target_layers` and a drafter of `drafter_layers`.
+/// The default `target_layer_ids` for a target of `target_layers` and a drafter of
+/// `drafter_layers`.
 ///
 /// One drafter layer reads the middle of the target; otherwise id i is
 /// `round(1 + i·(N_t − 4)/(n − 1))`, halves to even. An id names the layer whose *output* is taken.

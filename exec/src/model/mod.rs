@@ -1,17 +1,20 @@
-//! The two models: a frozen [`Target`] that produces hidden states and the [`Drafter`] that learns from them.
+//! The two models: a frozen [`Target`] that produces hidden states and the [`Drafter`] that learns
+//! from them.
 //!
 //! Both are Qwen3-shaped decoders (pre-norm, RMSNorm, per-head q/k norm, rotate-half RoPE, grouped
 //! queries, SwiGLU, no biases) and compute in f32. A [`PaddedBatch`] goes into the target,
 //! [`HiddenStates`] come out of it, and the drafter reads them together with a block plan
 //! ([`crate::train::BlockPlan`]).
 //!
-//! Shapes use these letters everywhere: B rows (samples), S tokens a row, A anchors a row, T slots a
-//! block, K captured layers, H hidden size, V vocabulary, D head dimension.
+//! Shapes use these letters everywhere: B rows (samples), S tokens a row, A anchors a row, T slots
+//! a block, K captured layers, H hidden size, V vocabulary, D head dimension.
 
 mod batch;
 mod config;
 mod drafter;
 mod error;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod layer;
 mod layer_ids;
 mod names;
@@ -21,6 +24,7 @@ mod safetensors_io;
 mod target;
 
 pub use batch::{PaddedBatch, Sample};
+pub use candle_core::Device;
 pub use config::{DrafterConfig, DrafterSize, Geometry, TargetConfig};
 pub use drafter::Drafter;
 pub use error::ModelError;

@@ -1,15 +1,20 @@
 //! The frozen target: token rows in, hidden states out.
 
+mod attention;
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 
-use candle_core::{D, DType, Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 
-use super::config::{Geometry, TargetConfig};
+use super::config::TargetConfig;
 use super::layer::{LayerWeights, feed_forward};
 use super::names::target_shapes;
 use super::normal::normals;
-use super::ops::{Rope, linear, rms_norm};
+use super::ops::rms_norm;
 use super::{ModelError, PaddedBatch, Tensors, safetensors_io};
+use attention::CausalAttention;
 
 /// A frozen Qwen3-like decoder. Clones share their weights, so each worker thread may hold one.
 #[derive(Debug, Clone)]
@@ -105,19 +110,25 @@ impl Target {
         })
     }
 
-    /// Whether `forward` also gives the last hidden state (off at first). Without it the layers above
-    /// the highest captured one are skipped.
+    /// Whether `forward` also gives the last hidden state (off at first). Without it the layers
+    /// above the highest captured one are skipped.
     #[must_use]
     pub fn with_last_hidden(mut self, wanted: bool) -> Self {
         self.last_hidden = wanted;
         self
     }
 
-    /// The dtype in which hidden states are stored: f32 (at first) or bf16. Computation stays in f32.
+    /// The dtype in which hidden states are stored: f32 (at first) or bf16. Computation stays in
+    /// f32.
     #[must_use]
     pub fn with_storage(mut self, dtype: DType) -> Self {
         self.storage = dtype;
         self
+    }
+
+    /// The captured layers, in the order in which their outputs are concatenated.
+    pub fn captured(&self) -> &[usize] {
+        &self.captured
     }
 
     /// The target's config.
@@ -135,8 +146,8 @@ impl Target {
         &self.lm_head
     }
 
-    /// Hidden states of a batch. What stands at pad positions is finite and without meaning; no real
-    /// position depends on it.
+    /// Hidden states of a batch. What stands at pad positions is finite and without meaning; no
+    /// real position depends on it.
     pub fn forward(&self, batch: &PaddedBatch) -> Result<HiddenStates, ModelError> {
         let g = &self.config.geometry;
         let (rows, tokens) = (batch.rows(), batch.padded_tokens());
@@ -210,96 +221,4 @@ fn token_tensor(rows: &[Vec<u32>], vocab: usize, device: &Device) -> Result<Tens
     let flat = rows.concat();
     let count = flat.len();
     Ok(Tensor::from_vec(flat, count, device)?)
-}
-
-/// Causal self-attention with grouped queries over B rows of S tokens.
-struct CausalAttention<'a> {
-    rows: usize,
-    tokens: usize,
-    g: &'a Geometry,
-    rope: Rope,
-    /// 0 where a key may be seen, −∞ after the query [S, S].
-    bias: Tensor,
-}
-
-impl<'a> CausalAttention<'a> {
-    fn new(
-        rows: usize,
-        tokens: usize,
-        g: &'a Geometry,
-        device: &Device,
-    ) -> candle_core::Result<Self> {
-        let positions: Vec<u32> = (0..tokens as u32).collect();
-        let bias = (0..tokens * tokens)
-            .map(|at| {
-                if at % tokens <= at / tokens {
-                    0.0
-                } else {
-                    f32::NEG_INFINITY
-                }
-            })
-            .collect();
-        Ok(Self {
-            rows,
-            tokens,
-            g,
-            rope: Rope::new(&positions, &[tokens], g.head_dim, g.rope_theta, device)?,
-            bias: Tensor::from_vec(bias, (tokens, tokens), device)?,
-        })
-    }
-
-    /// o_proj(attention(input_layernorm(x))) for x [B·S, H].
-    fn forward(&self, x: &Tensor, w: &LayerWeights) -> candle_core::Result<Tensor> {
-        let (g, eps) = (self.g, self.g.rms_norm_eps);
-        let y = rms_norm(x, &w.input_layernorm, eps)?.y;
-        let scale = (g.head_dim as f64).powf(-0.5);
-        let q = self
-            .turned(&linear(&y, &w.q_proj)?, &w.q_norm)?
-            .affine(scale, 0.0)?;
-        let k = self.turned(&linear(&y, &w.k_proj)?, &w.k_norm)?;
-        let v = self.by_head(&linear(&y, &w.v_proj)?)?;
-        // One row at a time: the scores of a row, not of the batch, are what must fit in memory.
-        let mixed = (0..self.rows)
-            .map(|row| self.mix(&q.get(row)?, &k.get(row)?, &v.get(row)?))
-            .collect::<candle_core::Result<Vec<_>>>()?;
-        linear(&Tensor::cat(&mixed, 0)?, &w.o_proj)
-    }
-
-    /// Rows [B·S, heads·D] as [B, heads, S, D].
-    fn by_head(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        x.reshape((self.rows, self.tokens, (), self.g.head_dim))?
-            .transpose(1, 2)?
-            .contiguous()
-    }
-
-    fn turned(&self, x: &Tensor, norm: &Tensor) -> candle_core::Result<Tensor> {
-        let heads = x.reshape(((), self.g.head_dim))?;
-        self.rope
-            .rotate(&self.by_head(&rms_norm(&heads, norm, self.g.rms_norm_eps)?.y)?)
-    }
-
-    /// Attention inside one row: q [heads, S, D], k and v [kv heads, S, D], giving [S, heads·D].
-    fn mix(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> candle_core::Result<Tensor> {
-        let (heads, kv, s) = (
-            self.g.num_attention_heads,
-            self.g.num_key_value_heads,
-            self.tokens,
-        );
-        // The query heads of a group follow one another: their queries become rows of one product.
-        let q = q.reshape((kv, heads / kv * s, self.g.head_dim))?;
-        let scores = q.matmul(&k.transpose(1, 2)?)?.reshape((heads, s, s))?;
-        let scores = scores.broadcast_add(&self.bias)?;
-        let p = scores
-            .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
-            .exp()?;
-        let total = p.sum_keepdim(D::Minus1)?;
-        let out = p
-            .reshape((kv, heads / kv * s, s))?
-            .matmul(v)?
-            .reshape((heads, s, ()))?;
-        out.broadcast_div(&total)?
-            .transpose(0, 1)?
-            .contiguous()?
-            .reshape((s, ()))
-    }
 }

@@ -142,14 +142,15 @@ impl<Hidden> Store<Hidden> {
         Ok((hidden, at, ticket))
     }
 
-    /// Ends a copy: with its result the source is freed, without one the destination is. Without effect for a stale ticket.
-    pub fn arrive(&self, id: MicrobatchId, ticket: Ticket, copy: Option<Hidden>) {
+    /// Ends a copy: with its result the source is freed, without one the destination is. False, and without effect, for a stale
+    /// ticket.
+    pub fn arrive(&self, id: MicrobatchId, ticket: Ticket, copy: Option<Hidden>) -> bool {
         let mut table = self.lock();
         let Some(entry) = table.entries.get_mut(&id).filter(|e| e.ticket == ticket) else {
-            return;
+            return false;
         };
         let Some(to) = entry.bound_for.take() else {
-            return;
+            return false;
         };
         let (bytes, mut freed) = (entry.bytes, to);
         if let Some(copy) = copy {
@@ -157,6 +158,7 @@ impl<Hidden> Store<Hidden> {
             freed = std::mem::replace(&mut entry.at, to);
         }
         table.vacate(freed, bytes);
+        true
     }
 
     /// Frees hidden states that were trained on. Without effect for a stale ticket.
@@ -191,11 +193,17 @@ impl<Hidden> Store<Hidden> {
         }
     }
 
+    /// Frees all but those that `keep` says.
+    pub fn retain(&self, keep: impl Fn(MicrobatchId) -> bool) {
+        let mut table = self.lock();
+        let ids: Vec<MicrobatchId> = table.entries.keys().copied().collect();
+        let useless = ids.into_iter().filter(|id| !keep(*id));
+        useless.for_each(|id| table.remove(id));
+    }
+
     /// Frees everything.
     pub fn clear(&self) {
-        let mut table = self.lock();
-        let all = table.ids_where(|_| true);
-        all.into_iter().for_each(|id| table.remove(id));
+        self.retain(|_| false);
     }
 
     /// Bytes in all places.

@@ -17,8 +17,9 @@ pub(super) struct Loss {
     pub(super) hits: Vec<bool>,
 }
 
-/// Applies the head [V, H] to the supervised slots of hidden [B·A·T, H], a chunk at a time. The head
-/// is frozen, so each chunk's gradient is formed at once and its logits are gone before the next.
+/// Applies the head [V, H] to the supervised slots of hidden [B·A·T, H], a chunk at a time. The
+/// head is frozen, so each chunk's gradient is formed at once and its logits are gone before the
+/// next.
 pub(super) fn weighted_cross_entropy(
     hidden: &Tensor,
     lm_head: &Tensor,

@@ -15,6 +15,8 @@ mod loss;
 mod optimizer;
 mod plan;
 mod schedule;
+#[cfg(test)]
+mod tests;
 
 pub use contribution::{Contribution, Tally};
 pub use error::TrainError;

@@ -98,8 +98,8 @@ impl Optimizer {
 
     /// Divides the step's sums by its total weight, clips, and updates the weights.
     ///
-    /// Errors leave weights and moments as they were: nothing supervised, a loss or gradient that is
-    /// not finite, gradients of other weights.
+    /// Errors leave weights and moments as they were: nothing supervised, a loss or gradient that
+    /// is not finite, gradients of other weights.
     pub fn apply(&mut self, total: Contribution) -> std::result::Result<StepReport, TrainError> {
         let step = self.step + 1;
         if total.weight_sum == 0.0 {
@@ -132,8 +132,8 @@ impl Optimizer {
         })
     }
 
-    /// AdamW with gradients times `scale`; the new state replaces the old one only when all of it is
-    /// computed.
+    /// AdamW with gradients times `scale`; the new state replaces the old one only when all of it
+    /// is computed.
     fn update(&mut self, gradients: &Tensors, scale: f64, lr: f64, step: u64) -> Result<()> {
         let AdamW {
             beta1,

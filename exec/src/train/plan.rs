@@ -49,9 +49,10 @@ pub fn default_gamma(block_size: usize) -> f64 {
 /// All blocks of a microbatch: B rows of A blocks of T slots, row-major.
 ///
 /// Slot 0 holds the anchor's real token, the others the mask token; slot k stands at position
-/// anchor + k and is asked for the data's token there. Slots k ≥ 1 are supervised where their position
-/// lies in the row and bears loss. A block may run past the end of its row: those slots are computed
-/// and never supervised. Rows with fewer anchors than A get dropped blocks, which see only themselves.
+/// anchor + k and is asked for the data's token there. Slots k ≥ 1 are supervised where their
+/// position lies in the row and bears loss. A block may run past the end of its row: those slots
+/// are computed and never supervised. Rows with fewer anchors than A get dropped blocks, which see
+/// only themselves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BlockPlan {
     rows: usize,

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use check::{Finding, PolicyError, RunFacts, Severity, check};
 pub use dispatch::{Dispatch, View, registry};
-pub use preset::{Overrides, PRESETS, UnknownPreset, preset};
+pub use preset::{Cap, Overrides, PRESETS, UnknownPreset, preset};
 
 /// How idle targets get their next microbatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -4,10 +4,12 @@ use super::{
     Admission, Assignment, Barrier, Enforce, Input, Placement, Policy, Queue, Release, Take,
     Transport,
 };
-use crate::id::Bytes;
 use crate::plan::Tail;
 use crate::time::Span;
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::marker::PhantomData;
 
 /// The names of all presets, the reference run's first.
 pub const PRESETS: [&str; 6] = [
@@ -154,7 +156,69 @@ fn pool() -> Policy {
     }
 }
 
-/// What a user says of a policy: a preset, and any of its choices set otherwise. Cleared caps are written as 0.
+/// A cap as a user writes it: a number, or `"none"` where the preset's is to be lifted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cap<T> {
+    /// At most so much.
+    At(T),
+    /// No cap.
+    Lifted,
+}
+
+impl<T> Cap<T> {
+    fn set(self) -> Option<T> {
+        match self {
+            Self::At(cap) => Some(cap),
+            Self::Lifted => None,
+        }
+    }
+}
+
+impl<T: Serialize> Serialize for Cap<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::At(cap) => cap.serialize(serializer),
+            Self::Lifted => serializer.serialize_str("none"),
+        }
+    }
+}
+
+impl<'de, T: TryFrom<u64>> Deserialize<'de> for Cap<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(CapVisitor(PhantomData))
+    }
+}
+
+struct CapVisitor<T>(PhantomData<T>);
+
+impl<T: TryFrom<u64>> Visitor<'_> for CapVisitor<T> {
+    type Value = Cap<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number of at least 1, or \"none\"")
+    }
+
+    fn visit_u64<E: de::Error>(self, cap: u64) -> Result<Self::Value, E> {
+        let too_large = || E::custom(format!("{cap} is too large for a cap"));
+        T::try_from(cap).map(Cap::At).map_err(|_| too_large())
+    }
+
+    fn visit_i64<E: de::Error>(self, cap: i64) -> Result<Self::Value, E> {
+        let negative = || E::custom(format!("{cap} is negative; write at least 1, or \"none\""));
+        u64::try_from(cap)
+            .map_err(|_| negative())
+            .and_then(|cap| self.visit_u64(cap))
+    }
+
+    fn visit_str<E: de::Error>(self, word: &str) -> Result<Self::Value, E> {
+        if word == "none" {
+            return Ok(Cap::Lifted);
+        }
+        Err(E::invalid_value(de::Unexpected::Str(word), &self))
+    }
+}
+
+/// What a user says of a policy: a preset, and any of its choices set otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(
@@ -172,12 +236,12 @@ pub struct Overrides {
     pub take: Option<Take>,
     pub admission: Option<Admission>,
     pub release: Option<Release>,
-    pub depth_total: Option<u32>,
-    pub depth_per_bucket: Option<u32>,
-    pub depth_per_drafter: Option<u32>,
-    pub bytes_total: Option<Bytes>,
-    pub bytes_per_bucket: Option<Bytes>,
-    pub bytes_per_drafter: Option<Bytes>,
+    pub depth_total: Option<Cap<u32>>,
+    pub depth_per_bucket: Option<Cap<u32>>,
+    pub depth_per_drafter: Option<Cap<u32>>,
+    pub bytes_total: Option<Cap<u64>>,
+    pub bytes_per_bucket: Option<Cap<u64>>,
+    pub bytes_per_drafter: Option<Cap<u64>>,
     pub placement: Option<Placement>,
     pub transport: Option<Transport>,
     pub overlap: Option<bool>,
@@ -188,8 +252,8 @@ pub struct Overrides {
     pub mix_step_min: Option<u8>,
     pub mix_window_min: Option<u8>,
     pub mix_enforce: Option<Enforce>,
-    pub gate_high: Option<u32>,
-    pub gate_low: Option<u32>,
+    pub gate_high: Option<Cap<u32>>,
+    pub gate_low: Option<Cap<u32>>,
     pub gate_lag: Option<u8>,
     #[serde(rename = "poll_ns")]
     pub poll: Option<Span>,
@@ -204,7 +268,7 @@ macro_rules! set {
 
 macro_rules! set_cap {
     ($policy:ident, $self:ident, $($field:ident),*) => {
-        $(if let Some(value) = $self.$field { $policy.$field = Some(value); })*
+        $(if let Some(value) = $self.$field { $policy.$field = value.set().map(Into::into); })*
     };
 }
 
@@ -268,7 +332,7 @@ mod tests {
     fn overrides_change_what_they_name_and_nothing_else() {
         let said = Overrides {
             preset: "composed".into(),
-            depth_total: Some(16),
+            depth_total: Some(Cap::At(16)),
             ..Overrides::default()
         };
         let policy = said.resolve().unwrap();

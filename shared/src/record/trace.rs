@@ -136,7 +136,7 @@ pub fn parse(text: &str) -> Result<Trace, TraceError> {
     };
     let mut records = Vec::new();
     let mut in_records = false;
-    for (i, line) in lines {
+    while let Some((i, line)) = lines.next() {
         let bad = || TraceError::BadLine {
             line: i + 1,
             text: line.chars().take(80).collect(),
@@ -145,7 +145,13 @@ pub fn parse(text: &str) -> Result<Trace, TraceError> {
             let found = digest.finish();
             let expected = format!("{} {found:016x}", records.len());
             if end == expected {
-                return Ok(Trace { header, records });
+                return match lines.next() {
+                    None => Ok(Trace { header, records }),
+                    Some((i, line)) => Err(TraceError::BadLine {
+                        line: i + 1,
+                        text: line.chars().take(80).collect(),
+                    }),
+                };
             }
             return Err(TraceError::Edited {
                 found,
@@ -315,6 +321,8 @@ mod tests {
         assert!(matches!(parse(&edited), Err(TraceError::Edited { .. })));
         let damaged = text.replace("stage m3 done", "stage m3 dune");
         assert!(matches!(parse(&damaged), Err(TraceError::BadLine { .. })));
+        let longer = text + "end 0 0000000000000000\n";
+        assert!(matches!(parse(&longer), Err(TraceError::BadLine { .. })));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::{
 use crate::error::WorkerId;
 use link::Link;
 use shared::id::{Bytes, DrafterId, MicrobatchId, StepId, TargetId};
-use shared::time::Span;
+use shared::time::{Span, Time};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -42,14 +42,25 @@ pub struct ServiceTimes {
 pub struct Emulation {
     /// How long each piece of work takes.
     pub times: ServiceTimes,
-    /// Hidden states of each microbatch. [bytes]
+    /// Size of each microbatch's hidden states, in bytes.
     pub bytes: Vec<Bytes>,
     /// Real bytes for each emulated byte, from 0 to 1.
     pub byte_scale: f64,
     /// Emulated seconds in one second on the wall.
     pub speedup: f64,
-    /// Whether all copies share one link fairly, n at a time each at 1/n of its speed; if not, none slows another.
-    pub shared_link: bool,
+    /// Which copies slow each other.
+    pub sharing: LinkSharing,
+}
+
+/// Which copies share a link, n at a time each at 1/n of its speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkSharing {
+    /// Each worker has its own link, on which its copies follow one another.
+    Own,
+    /// All copies out of targets share one link, all copies into drafters another.
+    EachWay,
+    /// All copies share one link.
+    BothWays,
 }
 
 /// Why an emulation cannot be made.
@@ -81,7 +92,8 @@ pub enum EmulationError {
 #[derive(Debug)]
 pub struct Emulated {
     emulation: Arc<Emulation>,
-    link: Option<Arc<Link>>,
+    /// The links that copies share: out of targets, into drafters.
+    links: Option<[Arc<Link>; 2]>,
 }
 
 impl Emulated {
@@ -120,17 +132,25 @@ impl Emulated {
                 return Err(EmulationError::Factor { name, value, max });
             }
         }
-        let link = emulation.shared_link.then(Arc::default);
+        let links = match emulation.sharing {
+            LinkSharing::Own => None,
+            LinkSharing::EachWay => Some([Arc::default(), Arc::default()]),
+            LinkSharing::BothWays => {
+                let link = Arc::<Link>::default();
+                Some([Arc::clone(&link), link])
+            }
+        };
         Ok(Self {
             emulation: Arc::new(emulation),
-            link,
+            links,
         })
     }
 
     fn stand_in(&self) -> StandIn {
         StandIn {
             emulation: Arc::clone(&self.emulation),
-            link: self.link.clone(),
+            links: self.links.clone(),
+            free_at: Time::ZERO,
         }
     }
 }
@@ -165,7 +185,9 @@ impl Backend for Emulated {
 /// Does the waiting of any worker.
 struct StandIn {
     emulation: Arc<Emulation>,
-    link: Option<Arc<Link>>,
+    links: Option<[Arc<Link>; 2]>,
+    /// When its last copy on a link of its own ends.
+    free_at: Time,
 }
 
 impl StandIn {
@@ -198,9 +220,12 @@ impl Copier<Payload> for StandIn {
             Leg::Stage => times.stage[job.microbatch.index()],
             Leg::Fetch => times.fetch[job.microbatch.index()],
         };
-        match &self.link {
-            Some(link) => link.transfer(service, job.ordered),
-            None => wait(job.ordered, service),
+        match &self.links {
+            Some(links) => links[job.leg as usize].transfer(service, job.ordered),
+            None => {
+                self.free_at = job.ordered.at.max(self.free_at) + service;
+                job.ordered.clock.wait_until(self.free_at);
+            }
         }
         Ok(copy)
     }
@@ -220,8 +245,6 @@ impl DrafterWorker<Payload> for StandIn {
         wait(job.ordered, self.emulation.times.apply);
         Ok(())
     }
-
-    fn forget(&mut self) {}
 }
 
 #[cfg(test)]
@@ -241,7 +264,7 @@ mod tests {
             bytes: vec![Bytes(8)],
             byte_scale: 1.0,
             speedup: 100.0,
-            shared_link: false,
+            sharing: LinkSharing::Own,
         }
     }
 

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::data::bad_record::BadRecord;
 use crate::data::chat::{Message, Role};
-use crate::data::error::BadRecord;
 
 /// A message as written: `role` or `from`, `content` or `value`.
 #[derive(Deserialize)]

@@ -1,4 +1,5 @@
-//! The drafter's attention: each block sees the context strictly before its anchor and all of itself.
+//! The drafter's attention: each block sees the context strictly before its anchor and all of
+//! itself.
 //!
 //! A dense mask over [Q, S + Q] would be nearly empty. Scores are formed in two pieces instead, the
 //! context's [Q, S] and the block's own [Q, T], and normalised together: memory grows with S + T a

@@ -29,8 +29,8 @@ impl Tape {
 impl Drafter {
     /// Runs all slots of a plan with at least one block slot.
     ///
-    /// Errors: hidden states of other rows or widths than the plan and the config say, or with fewer
-    /// tokens than the last anchor needs.
+    /// Errors: hidden states of other rows or widths than the plan and the config say, or with
+    /// fewer tokens than the last anchor needs.
     pub(crate) fn forward(
         &self,
         states: &HiddenStates,

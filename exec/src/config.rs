@@ -1,0 +1,248 @@
+//! What a file says about running for real: data, target, drafter, optimizer.
+
+use crate::data::{OnBadLine, OverLong, PlainText, Rules};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The `[exec]` section of a scenario or policy file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExecSection {
+    /// What is trained on.
+    pub data: DataSection,
+    /// The frozen target.
+    #[serde(default)]
+    pub target: TargetSection,
+    /// The model being trained.
+    #[serde(default)]
+    pub drafter: DrafterSection,
+    /// How it is trained.
+    #[serde(default)]
+    pub optimizer: OptimizerSection,
+}
+
+/// Where samples come from and which are taken.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataSection {
+    /// Files and folders: JSONL or plain text. Empty: the sources and documents in this machine's Cargo registry.
+    #[serde(default)]
+    pub paths: Vec<PathBuf>,
+    /// `"byte"`, or a tokenizer.json or the folder that holds one.
+    #[serde(default = "byte")]
+    pub tokenizer: String,
+    /// Longest sample. (tokens)
+    pub max_len: u32,
+    /// What happens to longer ones: `"skip"`, `"truncate"` or `"reject"`.
+    #[serde(default = "skip")]
+    pub over_long: String,
+    /// Fewest tokens that carry loss.
+    #[serde(default = "two")]
+    pub min_loss_tokens: u32,
+    /// What happens at a broken line: `"stop"` or `"skip"`.
+    #[serde(default = "stop")]
+    pub on_bad_line: String,
+    /// At most so many samples, a seeded choice; 0 takes all.
+    #[serde(default)]
+    pub samples_max: u32,
+    /// Text taken from the Cargo registry when `paths` is empty. (bytes)
+    #[serde(default = "registry_bytes")]
+    pub registry_bytes_max: u64,
+}
+
+fn byte() -> String {
+    "byte".into()
+}
+
+fn skip() -> String {
+    "skip".into()
+}
+
+fn stop() -> String {
+    "stop".into()
+}
+
+const fn two() -> u32 {
+    2
+}
+
+const fn registry_bytes() -> u64 {
+    4 << 20
+}
+
+impl DataSection {
+    /// The rules of [`crate::data::load`].
+    ///
+    /// # Errors
+    /// A line that names the key, its value and the accepted ones.
+    pub fn rules(&self) -> Result<Rules, String> {
+        let mut rules = Rules::new(self.max_len);
+        rules.over_long = self
+            .over_long
+            .parse::<OverLong>()
+            .map_err(|e| format!("exec.data.over_long: {e}"))?;
+        rules.on_bad_line = self
+            .on_bad_line
+            .parse::<OnBadLine>()
+            .map_err(|e| format!("exec.data.on_bad_line: {e}"))?;
+        rules.min_loss_tokens = self.min_loss_tokens;
+        rules.plain = PlainText::Chunks {
+            tokens_max: self.max_len,
+        };
+        Ok(rules)
+    }
+}
+
+/// The frozen target: a model directory, or random weights of a size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TargetSection {
+    /// A directory with config.json and safetensors; without it, weights are random.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Features a token.
+    pub hidden_size: usize,
+    /// Decoder layers.
+    pub layers: usize,
+    /// Query heads.
+    pub attention_heads: usize,
+    /// Key and value heads.
+    pub key_value_heads: usize,
+    /// Features a head.
+    pub head_dim: usize,
+    /// Features of the feed-forward.
+    pub intermediate_size: usize,
+    /// Layers whose outputs are captured; empty: the usual rule for `captured_layers` of them.
+    pub target_layer_ids: Vec<usize>,
+    /// How many layers are captured when `target_layer_ids` is empty.
+    pub captured_layers: usize,
+    /// Standard deviation of random weights. Small models need more than large ones for outputs that differ between tokens.
+    pub initializer_range: f64,
+}
+
+impl Default for TargetSection {
+    fn default() -> Self {
+        Self {
+            path: None,
+            hidden_size: 64,
+            layers: 6,
+            attention_heads: 4,
+            key_value_heads: 2,
+            head_dim: 16,
+            intermediate_size: 160,
+            target_layer_ids: Vec::new(),
+            captured_layers: 3,
+            initializer_range: 0.1,
+        }
+    }
+}
+
+/// The drafter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DrafterSection {
+    /// A directory to start from; without it, weights are random.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Decoder layers.
+    pub layers: usize,
+    /// Query heads.
+    pub attention_heads: usize,
+    /// Key and value heads.
+    pub key_value_heads: usize,
+    /// Features a head.
+    pub head_dim: usize,
+    /// Features of the feed-forward.
+    pub intermediate_size: usize,
+    /// Slots of a block, the anchor's own included.
+    pub block_size: usize,
+    /// Most anchors of a sample.
+    pub anchors: usize,
+    /// Decay of the position weights; 0: the usual one for the block size.
+    pub gamma: f64,
+    /// Standard deviation of random weights.
+    pub initializer_range: f64,
+    /// The mask token's id; left out: the tokenizer's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mask_token_id: Option<u32>,
+}
+
+impl Default for DrafterSection {
+    fn default() -> Self {
+        Self {
+            path: None,
+            layers: 2,
+            attention_heads: 4,
+            key_value_heads: 2,
+            head_dim: 16,
+            intermediate_size: 160,
+            block_size: 8,
+            anchors: 16,
+            gamma: 0.0,
+            initializer_range: 0.02,
+            mask_token_id: None,
+        }
+    }
+}
+
+/// AdamW on fp32 masters under a cosine schedule with warm-up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OptimizerSection {
+    /// Peak learning rate.
+    pub learning_rate: f64,
+    /// Learning rate at the end.
+    pub learning_rate_min: f64,
+    /// Share of all steps over which it rises.
+    pub warm_up_share: f64,
+    /// Largest norm of the gradient.
+    pub clip_norm: f64,
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+}
+
+impl Default for OptimizerSection {
+    /// The published recipe.
+    fn default() -> Self {
+        Self {
+            learning_rate: 6e-4,
+            learning_rate_min: 0.0,
+            warm_up_share: 0.04,
+            clip_norm: 1.0,
+            beta1: 0.9,
+            beta2: 0.999,
+            weight_decay: 0.0,
+        }
+    }
+}
+
+impl OptimizerSection {
+    /// What is wrong, one line a key.
+    pub fn problems(&self) -> Vec<String> {
+        let ranges = [
+            ("learning_rate", self.learning_rate, 0.0, 10.0),
+            (
+                "learning_rate_min",
+                self.learning_rate_min,
+                0.0,
+                self.learning_rate,
+            ),
+            ("warm_up_share", self.warm_up_share, 0.0, 1.0),
+            ("clip_norm", self.clip_norm, f64::MIN_POSITIVE, f64::MAX),
+            ("beta1", self.beta1, 0.0, 0.999_999_9),
+            ("beta2", self.beta2, 0.0, 0.999_999_9),
+            ("weight_decay", self.weight_decay, 0.0, 10.0),
+        ];
+        ranges
+            .iter()
+            .filter(|(_, value, low, high)| !(low..=high).contains(&value))
+            .map(|(key, value, low, high)| {
+                format!("exec.optimizer.{key}: {value} must be from {low} to {high}")
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,159 @@
+//! Arguments as they are typed.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Dispatch for speculative-drafter training: find the policy, then run it
+///
+/// A simulator and an executor share one scheduling core: `sim` searches, `exec` runs what it found.
+#[derive(Debug, Parser)]
+#[command(name = "dflash", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Simulate a scenario's policies and write the best one to best.toml
+    Sim(SimArgs),
+    /// Run a policy for real and record it
+    Exec(ExecArgs),
+    /// Search, calibrate and train on text found on this machine, and compare prediction with measurement
+    Quickstart(QuickstartArgs),
+    /// Validate scenarios or policies without running them
+    Check(CheckArgs),
+    /// Feed a trace to the scheduling core again and compare every decision
+    Replay(ReplayArgs),
+    /// Compare a simulated trace with an executed one, stage by stage
+    Compare(CompareArgs),
+}
+
+/// Arguments of `dflash sim`
+#[derive(Debug, Args)]
+pub(crate) struct SimArgs {
+    /// Scenario files, or one policy file to predict; several merge left to right
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Set a key after the files are merged, e.g. training.grad_accum=8
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Directory for results.csv, best.toml, figures and report [default: reports/NAME]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Independent replications of each point [default: as the scenario says]
+    #[arg(long, value_name = "N")]
+    pub(crate) replications: Option<u32>,
+    /// Refuse scenarios with more points than this
+    #[arg(long, value_name = "N", default_value_t = crate::config::POINTS_MAX)]
+    pub(crate) max_points: u64,
+    /// Write the trace of the best point as trace.txt
+    #[arg(long)]
+    pub(crate) trace: bool,
+    /// Leave out figures and the HTML report
+    #[arg(long)]
+    pub(crate) no_figures: bool,
+}
+
+/// Where a policy runs
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum BackendArg {
+    /// The best that this machine and the policy's model allow
+    Auto,
+    /// Real models on the CPU
+    Cpu,
+    /// No model: threads that wait as long as the policy's costs say, and move scaled bytes
+    Emulated,
+}
+
+/// Arguments of `dflash exec`
+#[derive(Debug, Args)]
+pub(crate) struct ExecArgs {
+    /// The policy file, as `dflash sim` writes it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: PathBuf,
+    /// Where to run it
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) backend: BackendArg,
+    /// Set a key of the policy file, e.g. exec.optimizer.learning_rate=1e-3
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Directory for trace.txt, metrics.jsonl, figures and checkpoint/ [default: reports/NAME-exec]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Emulated seconds in one second on the wall [default: so that a forward takes 40 ms]
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) speedup: Option<f64>,
+    /// Real bytes for each emulated byte [default: so that all slots take 16 MB]
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) byte_scale: Option<f64>,
+}
+
+/// Arguments of `dflash quickstart`
+#[derive(Debug, Args)]
+pub(crate) struct QuickstartArgs {
+    /// Directory for everything it writes
+    #[arg(long, value_name = "DIR", default_value = "reports/quickstart")]
+    pub(crate) out: PathBuf,
+    /// Set a key of its scenario, e.g. workload.samples=500
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+}
+
+/// Arguments of `dflash check`
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Scenario or policy files; several merge left to right
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Set a key after the files are merged
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Refuse scenarios with more points than this
+    #[arg(long, value_name = "N", default_value_t = crate::config::POINTS_MAX)]
+    pub(crate) max_points: u64,
+}
+
+/// Arguments of `dflash replay`
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: PathBuf,
+    /// Replay under this seed instead of the trace's own
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Replay under this policy file instead of the trace's own; the samples stay the trace's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Print every metric, computed anew from the records
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "table")]
+    pub(crate) metrics: Option<MetricsFormat>,
+}
+
+/// How metrics are printed
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MetricsFormat {
+    /// A name and a value a line
+    Table,
+    /// A JSON object a line
+    Json,
+}
+
+/// Arguments of `dflash compare`
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// The simulated trace
+    #[arg(value_name = "SIM_TRACE")]
+    pub(crate) sim: PathBuf,
+    /// The executed trace
+    #[arg(value_name = "EXEC_TRACE")]
+    pub(crate) exec: PathBuf,
+    /// Largest difference in throughput, in percent, that counts as agreement
+    #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
+    pub(crate) tolerance: f64,
+    /// Directory for comparison.csv and the figure of predicted and measured times
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}

@@ -1,0 +1,182 @@
+//! The answer on the terminal: a table of policies, the best one, and what limits it.
+
+use super::group::groups;
+use super::quantity::{count, gib, half_width, percent, whole};
+use super::{Detailed, answer, reasons, tables};
+use crate::results::bound_share;
+use crate::scenario::PolicyFile;
+use crate::verbs::sim::Searched;
+
+/// Columns of a terminal.
+const WIDTH: usize = 100;
+
+/// Least room for a name in the table.
+const NAME_MIN: usize = 12;
+
+/// Waits of one deadlock that are listed.
+const WAITS_MAX: usize = 12;
+
+/// Reasons of one kind that are listed.
+const REASONS_MAX: usize = 6;
+
+/// The lines of the answer.
+pub(crate) fn summary(
+    searched: &Searched,
+    best: Option<&PolicyFile>,
+    detailed: &[Detailed],
+) -> Vec<String> {
+    let groups = groups(searched);
+    let mut lines = aligned(&table(searched, detailed));
+    lines.push(String::new());
+    for (i, sentence) in answer::answer(searched, best, detailed).iter().enumerate() {
+        lines.extend(paragraph(if i == 0 { "" } else { "  " }, sentence));
+    }
+    if let Some(ties) = reasons::ties(searched, &groups) {
+        lines.extend(paragraph("ties: ", &ties));
+    }
+    let excluded = reasons::excluded(searched, &groups);
+    lines.extend(reason_lines("excluded", &excluded));
+    for (name, stall) in reasons::deadlocks(searched, &groups) {
+        let line = format!("{name}: {}", reasons::stall_line(stall));
+        lines.extend(paragraph("deadlock: ", &line));
+        for wait in reasons::waits(stall, WAITS_MAX) {
+            lines.extend(paragraph("  - ", &wait));
+        }
+    }
+    let infeasible = reasons::infeasible(searched, &groups);
+    lines.extend(reason_lines("infeasible", &infeasible));
+    lines
+}
+
+fn table(searched: &Searched, detailed: &[Detailed]) -> Vec<Vec<String>> {
+    let header = [
+        "policy", "split", "tok/s", "+-", "of bound", "slots", "HS GiB", "host GiB", "buckets",
+        "tv max", "exc", "outcome",
+    ];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for detail in detailed {
+        let row = &searched.rows[detail.row];
+        let policy = &searched.cases[row.index].file.policy;
+        let metrics = &detail.outcome.metrics;
+        rows.push(vec![
+            detail.name.clone(),
+            format!("{}+{}", policy.targets, policy.drafters),
+            whole(row.throughput.mean),
+            half_width(&row.throughput),
+            format!("{} %", percent(bound_share(&detail.outcome))),
+            metrics.peaks.slots.to_string(),
+            gib(metrics.peaks.alive_bytes.0),
+            gib(detail.outcome.memory.host.total().0),
+            metrics.mix.distinct_min.to_string(),
+            format!("{:.3}", metrics.mix.tv_max),
+            metrics.mix.exceptions.to_string(),
+            tables::outcome(searched, detail),
+        ]);
+    }
+    fit(&mut rows);
+    rows
+}
+
+/// Cuts names in the first column so that a line fits the terminal, but leaves at least [`NAME_MIN`] characters.
+fn fit(rows: &mut [Vec<String>]) {
+    let widest = aligned(rows).iter().map(|line| line.chars().count()).max();
+    let over = widest.unwrap_or(0).saturating_sub(WIDTH);
+    let names = rows.iter().map(|row| row[0].chars().count());
+    let room = names.max().unwrap_or(0).saturating_sub(over).max(NAME_MIN);
+    for row in rows.iter_mut().filter(|row| row[0].chars().count() > room) {
+        row[0] = row[0].chars().take(room - 1).chain(['…']).collect();
+    }
+}
+
+/// Cells in columns: the first and the last flush left, numbers between them flush right.
+fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(i, (cell, &w))| {
+            if i == 0 || i + 1 == columns {
+                format!("{cell:<w$}")
+            } else {
+                format!("{cell:>w$}")
+            }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// `text` behind `start`, wrapped at spaces; lines after the first are indented as far.
+fn paragraph(start: &str, text: &str) -> Vec<String> {
+    let indent = " ".repeat(start.chars().count());
+    let mut lines = vec![start.to_owned()];
+    let mut is_empty = true;
+    for word in text.split_whitespace() {
+        let last = lines.len() - 1;
+        let length = lines[last].chars().count() + word.chars().count();
+        if is_empty {
+            lines[last].push_str(word);
+        } else if length < WIDTH {
+            lines[last].push(' ');
+            lines[last].push_str(word);
+        } else {
+            lines.push(format!("{indent}{word}"));
+        }
+        is_empty = false;
+    }
+    lines
+}
+
+fn reason_lines(kind: &str, reasons: &[reasons::Reason]) -> Vec<String> {
+    let shown = reasons.iter().take(REASONS_MAX).flat_map(|reason| {
+        let text = format!(
+            "{} ({}): {}",
+            reason.name,
+            count(reason.points, "point"),
+            reason.text
+        );
+        paragraph(&format!("{kind}: "), &text)
+    });
+    let mut lines: Vec<String> = shown.collect();
+    let more = reasons.len().saturating_sub(REASONS_MAX);
+    if more > 0 {
+        lines.push(format!("{kind}: and {more} more, see results.csv"));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["policy", "tok/s", "outcome"], ["a", "12,000", "best"]];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec()).to_vec();
+        assert_eq!(
+            aligned(&rows),
+            ["policy   tok/s  outcome", "a       12,000  best"]
+        );
+    }
+
+    #[test]
+    fn sentences_wrap_within_the_terminal() {
+        let lines = paragraph("ties: ", &"word ".repeat(60));
+        assert!(lines.len() > 2, "{lines:?}");
+        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH));
+        assert!(lines[0].starts_with("ties: word") && lines[1].starts_with("      word"));
+    }
+
+    #[test]
+    fn long_names_are_cut_to_the_terminal() {
+        let row = |name: &str| vec![name.to_owned(), "x".repeat(80), "best".to_owned()];
+        let mut rows = vec![row("composed"), row(&"n".repeat(30))];
+        fit(&mut rows);
+        assert_eq!(rows[0][0], "composed");
+        assert!(rows[1][0].ends_with('…'));
+        assert_eq!(aligned(&rows)[1].chars().count(), WIDTH);
+    }
+}

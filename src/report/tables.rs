@@ -1,0 +1,186 @@
+//! The tables of the report.
+
+use super::Detailed;
+use super::quantity::{gib, half_width, percent, whole};
+use super::reasons::Reason;
+use crate::figure::Table;
+use crate::results::bound_share;
+use crate::verbs::sim::Searched;
+use shared::core::Activity;
+use sim::Part;
+
+fn table(caption: &str, header: &[&str], rows: Vec<Vec<String>>) -> Table {
+    Table {
+        caption: caption.to_owned(),
+        header: header.iter().map(|&cell| cell.to_owned()).collect(),
+        rows,
+    }
+}
+
+/// One row a policy: throughput, memory and mixing of the run that stands for it.
+pub(crate) fn policies(searched: &Searched, detailed: &[Detailed]) -> Table {
+    let row = |detail: &Detailed| {
+        let row = &searched.rows[detail.row];
+        let policy = &searched.cases[row.index].file.policy;
+        let metrics = &detail.outcome.metrics;
+        let (peaks, mix) = (&metrics.peaks, &metrics.mix);
+        vec![
+            detail.name.clone(),
+            format!("{} + {}", policy.targets, policy.drafters),
+            whole(row.throughput.mean),
+            half_width(&row.throughput),
+            percent(bound_share(&detail.outcome)),
+            peaks.slots.to_string(),
+            gib(peaks.slot_bytes.0),
+            gib(peaks.alive_bytes.0),
+            gib(detail.outcome.memory.host.total().0),
+            mix.distinct_min.to_string(),
+            format!("{:.3}", mix.tv_mean),
+            format!("{:.3}", mix.tv_max),
+            mix.exceptions.to_string(),
+            outcome(searched, detail),
+        ]
+    };
+    table(
+        "Policies",
+        &[
+            "policy",
+            "split",
+            "tok/s",
+            "± tok/s",
+            "of bound %",
+            "HS slots",
+            "in slots GiB",
+            "HS GiB",
+            "host GiB",
+            "fewest buckets",
+            "mean TV",
+            "worst TV",
+            "exceptions",
+            "outcome",
+        ],
+        detailed.iter().map(row).collect(),
+    )
+}
+
+/// How a policy fared: `best`, `done`, `excluded`, `deadlock`, `infeasible`.
+pub(crate) fn outcome(searched: &Searched, detail: &Detailed) -> String {
+    let choice = &searched.choice;
+    if choice.best == Some(detail.row) {
+        "best".to_owned()
+    } else if choice.excluded.iter().any(|&(row, _)| row == detail.row) {
+        "excluded".to_owned()
+    } else if choice.ties.contains(&detail.row) {
+        "tie".to_owned()
+    } else {
+        searched.rows[detail.row].verdict().name().to_owned()
+    }
+}
+
+/// Where the time of targets and drafters goes.
+pub(crate) fn time(detailed: &[Detailed]) -> Table {
+    let row = |detail: &Detailed| {
+        let metrics = &detail.outcome.metrics;
+        let targets = [Activity::Busy, Activity::Copying, Activity::Blocked];
+        let drafters = [
+            Activity::Busy,
+            Activity::Copying,
+            Activity::Starved,
+            Activity::Barrier,
+        ];
+        let mut cells = vec![detail.name.clone()];
+        cells.extend(targets.map(|activity| percent(metrics.target_share(activity))));
+        cells.extend(drafters.map(|activity| percent(metrics.drafter_share(activity))));
+        cells.push(percent(metrics.padding()));
+        cells
+    };
+    table(
+        "Share of the time, mean over the workers [%], and padding [% of the tokens computed]",
+        &[
+            "policy",
+            "targets busy",
+            "copying",
+            "blocked",
+            "drafters busy",
+            "copying",
+            "starved",
+            "barrier",
+            "padding",
+        ],
+        detailed.iter().map(row).collect(),
+    )
+}
+
+/// Memory by place at its peak; of GPUs alike, the one that holds most.
+pub(crate) fn memory(searched: &Searched, detailed: &[Detailed]) -> Table {
+    let mut rows = Vec::new();
+    for detail in detailed {
+        let case = &searched.cases[searched.rows[detail.row].index];
+        let memory = &detail.outcome.memory;
+        let hardware = &case.file.hardware;
+        let gpu = hardware.gpu_memory.bytes().0;
+        let host = hardware.host_memory.bytes().0;
+        let fullest = |parts: &[Part]| parts.iter().copied().max_by_key(|part| part.total());
+        let places = [
+            ("target GPU", fullest(&memory.targets), gpu),
+            ("drafter GPU", fullest(&memory.drafters), gpu),
+            ("host", Some(memory.host), host),
+        ];
+        for (place, part, there) in places {
+            rows.extend(part.map(|part| memory_row(&detail.name, place, &part, there)));
+        }
+    }
+    table(
+        "Memory by place at its peak [GiB]; of GPUs alike, the fullest",
+        &[
+            "policy",
+            "place",
+            "weights, optimizer",
+            "activations",
+            "processes",
+            "hidden states",
+            "in all",
+            "there",
+            "free",
+        ],
+        rows,
+    )
+}
+
+fn memory_row(policy: &str, place: &str, part: &Part, there: u64) -> Vec<String> {
+    let total = part.total().0;
+    let free = if total > there {
+        format!("−{}", gib(total - there))
+    } else {
+        gib(there - total)
+    };
+    vec![
+        policy.to_owned(),
+        place.to_owned(),
+        gib(part.weights.0),
+        gib(part.activations.0),
+        gib(part.overhead.0),
+        gib(part.hidden.0),
+        gib(total),
+        gib(there),
+        free,
+    ]
+}
+
+/// Points that share a reason, below `caption`; `None` if there are none.
+pub(crate) fn reasons(caption: &str, reasons: &[Reason]) -> Option<Table> {
+    let row = |reason: &Reason| {
+        vec![
+            reason.name.clone(),
+            reason.points.to_string(),
+            if reason.speed > 0.0 {
+                whole(reason.speed)
+            } else {
+                "–".to_owned()
+            },
+            reason.text.clone(),
+        ]
+    };
+    let header = ["policy", "points", "fastest tok/s", "reason (of the first)"];
+    (!reasons.is_empty()).then(|| table(caption, &header, reasons.iter().map(row).collect()))
+}

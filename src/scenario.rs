@@ -1,0 +1,374 @@
+//! A scenario or policy file as a whole: its sections, and the points it resolves to.
+
+use crate::config::{ConfigErrors, Kind, Loaded, Point, Points, load, refuse_ranges};
+use crate::failure::Failure;
+use serde::{Deserialize, Serialize};
+use shared::draw::Seed;
+use shared::policy::{Overrides, Policy};
+use sim::Resolved;
+use sim::spec::{Costs, Fault, Hardware, Lengths, Model, Problem, Search, Training, Workload};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A scenario without ranges: one of its points.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ScenarioFile {
+    #[serde(default)]
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) question: String,
+    #[serde(default)]
+    pub(crate) seed: u64,
+    pub(crate) workload: Workload,
+    pub(crate) training: Training,
+    pub(crate) model: Model,
+    pub(crate) hardware: Hardware,
+    pub(crate) costs: Costs,
+    #[serde(default)]
+    pub(crate) fault: Vec<Fault>,
+    #[serde(default)]
+    pub(crate) search: Search,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) exec: Option<exec::config::ExecSection>,
+    pub(crate) policy: Overrides,
+}
+
+/// A policy file: concrete, complete, and what to expect of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PolicyFile {
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) question: String,
+    pub(crate) seed: u64,
+    pub(crate) policy: Policy,
+    pub(crate) workload: Workload,
+    pub(crate) training: Training,
+    pub(crate) model: Model,
+    pub(crate) hardware: Hardware,
+    pub(crate) costs: Costs,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) fault: Vec<Fault>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) exec: Option<exec::config::ExecSection>,
+    #[serde(default)]
+    pub(crate) expect: Expect,
+    #[serde(default)]
+    pub(crate) provenance: Provenance,
+}
+
+/// What the simulator says a policy gives.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Expect {
+    pub(crate) throughput_tok_s: f64,
+    pub(crate) throughput_ci_low: f64,
+    pub(crate) throughput_ci_high: f64,
+    pub(crate) bound_tok_s: f64,
+    pub(crate) hs_slots_peak: u32,
+    pub(crate) hs_bytes_peak: u64,
+    pub(crate) host_bytes_peak: u64,
+    pub(crate) target_gpu_bytes_peak: u64,
+    pub(crate) drafter_gpu_bytes_peak: u64,
+}
+
+/// Where a policy file comes from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Provenance {
+    pub(crate) version: String,
+    pub(crate) commit: String,
+    pub(crate) scenario: String,
+    pub(crate) costs_hash: String,
+    pub(crate) lengths_hash: String,
+    pub(crate) plan_hash: String,
+}
+
+impl PolicyFile {
+    pub(crate) fn resolved(&self) -> Resolved {
+        Resolved {
+            seed: Seed(self.seed),
+            workload: self.workload.clone(),
+            training: self.training.clone(),
+            model: self.model.clone(),
+            hardware: self.hardware.clone(),
+            costs: self.costs.clone(),
+            faults: self.fault.clone(),
+            policy: self.policy.clone(),
+        }
+    }
+}
+
+/// What was loaded: a scenario to expand, or one policy.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Scenario {
+        loaded: Loaded,
+        points: Points,
+    },
+    Policy {
+        loaded: Loaded,
+        file: Box<PolicyFile>,
+    },
+}
+
+/// Loads and merges files and flags.
+pub(crate) fn open(files: &[PathBuf], sets: &[String], max: u64) -> Result<Input, Failure> {
+    let loaded = load(files, sets)?;
+    match loaded.kind()? {
+        Kind::Scenario => {
+            let points = loaded.expand(max)?;
+            Ok(Input::Scenario { loaded, points })
+        }
+        Kind::Policy => {
+            refuse_ranges(&loaded)?;
+            let file: PolicyFile = loaded.parse()?;
+            loaded.check(problems_of_policy(&file))?;
+            Ok(Input::Policy {
+                loaded,
+                file: Box::new(file),
+            })
+        }
+    }
+}
+
+impl Input {
+    /// An error about point `index` whose text begins with its key, where the files wrote that key.
+    pub(crate) fn error_at_key(&self, index: usize, error: impl std::fmt::Display) -> ConfigErrors {
+        let text = error.to_string();
+        match self {
+            Self::Policy { loaded, .. } => loaded.error_at_key(None, &text),
+            Self::Scenario { loaded, points } => {
+                loaded.error_at_key(Some(&points.point(index)), &text)
+            }
+        }
+    }
+}
+
+/// A point with everything it needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    /// The file it would be, ranges resolved.
+    pub(crate) file: PolicyFile,
+    /// Values of the swept fields, as text.
+    pub(crate) swept: BTreeMap<String, String>,
+    /// Which policy entry of the scenario.
+    pub(crate) entry: usize,
+    /// Lengths of its samples. [tokens]
+    pub(crate) lengths: Arc<Vec<u32>>,
+    /// How to search among cases.
+    pub(crate) search: Search,
+    /// The folder of the file that describes data and models: their paths are relative to it.
+    pub(crate) folder: Option<PathBuf>,
+}
+
+/// All cases of what was loaded, checked section by section.
+pub(crate) fn cases(input: &Input) -> Result<Vec<Case>, Failure> {
+    let mut lengths = LengthsCache::default();
+    match input {
+        Input::Policy { loaded, file } => {
+            let lengths = lengths.of(&file.workload, file.seed, file.exec.as_ref(), loaded)?;
+            Ok(vec![Case {
+                file: (**file).clone(),
+                swept: BTreeMap::new(),
+                entry: 0,
+                lengths,
+                search: Search::default(),
+                folder: exec_folder(loaded),
+            }])
+        }
+        Input::Scenario { loaded, points } => {
+            let mut cases = Vec::new();
+            for point in points.iter() {
+                cases.push(case(loaded, &point, &mut lengths)?);
+            }
+            Ok(cases)
+        }
+    }
+}
+
+fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Case, Failure> {
+    let file: ScenarioFile = loaded.parse_point(point)?;
+    loaded.check_point(point, problems_of_scenario(&file))?;
+    let policy = file
+        .policy
+        .resolve()
+        .map_err(|error| loaded.error_at_key(Some(point), &error.to_string()))?;
+    let lengths = lengths.of(&file.workload, file.seed, file.exec.as_ref(), loaded)?;
+    let swept = point
+        .swept
+        .iter()
+        .map(|(key, value)| (key.clone(), plain(value)))
+        .collect();
+    Ok(Case {
+        swept,
+        entry: point.entry,
+        lengths,
+        search: file.search.clone(),
+        folder: exec_folder(loaded),
+        file: PolicyFile {
+            kind: Kind::Policy,
+            name: file.name,
+            question: file.question,
+            seed: file.seed,
+            policy,
+            workload: file.workload,
+            training: file.training,
+            model: file.model,
+            hardware: file.hardware,
+            costs: file.costs,
+            fault: file.fault,
+            exec: file.exec,
+            expect: Expect::default(),
+            provenance: Provenance::default(),
+        },
+    })
+}
+
+fn plain(value: &toml::Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn problems_of_scenario(file: &ScenarioFile) -> Vec<Problem> {
+    let sections = [
+        file.workload.validate("workload"),
+        file.training.validate("training"),
+        file.model.validate("model"),
+        file.hardware.validate("hardware"),
+        file.costs.validate("costs"),
+        file.search.validate("search"),
+    ];
+    let faults = file
+        .fault
+        .iter()
+        .enumerate()
+        .flat_map(|(i, f)| f.validate(&format!("fault[{i}]")));
+    sections.into_iter().flatten().chain(faults).collect()
+}
+
+/// What is wrong with the sections of a policy file.
+pub(crate) fn problems_of_policy(file: &PolicyFile) -> Vec<Problem> {
+    let sections = [
+        file.workload.validate("workload"),
+        file.training.validate("training"),
+        file.model.validate("model"),
+        file.hardware.validate("hardware"),
+        file.costs.validate("costs"),
+    ];
+    let faults = file
+        .fault
+        .iter()
+        .enumerate()
+        .flat_map(|(i, f)| f.validate(&format!("fault[{i}]")));
+    sections.into_iter().flatten().chain(faults).collect()
+}
+
+/// Lengths by what decides them, so that points of one workload share them.
+#[derive(Default)]
+struct LengthsCache(BTreeMap<String, Arc<Vec<u32>>>);
+
+impl LengthsCache {
+    fn of(
+        &mut self,
+        workload: &Workload,
+        seed: u64,
+        exec: Option<&exec::config::ExecSection>,
+        loaded: &Loaded,
+    ) -> Result<Arc<Vec<u32>>, Failure> {
+        let key = match &workload.lengths {
+            Lengths::File(_) | Lengths::Data | Lengths::Microbatches { .. } => {
+                format!("{:?}", workload.lengths)
+            }
+            lengths => format!("{lengths:?} {} {seed}", workload.samples),
+        };
+        if let Some(known) = self.0.get(&key) {
+            return Ok(Arc::clone(known));
+        }
+        let lengths = match &workload.lengths {
+            Lengths::File(file) => read_lengths(&beside(loaded, "workload.lengths", file))?,
+            Lengths::Data => data_lengths(exec, loaded)?,
+            _ => sim::draw_lengths(workload, Seed(seed)).unwrap_or_default(),
+        };
+        let limit = if workload.samples > 0 {
+            workload.samples as usize
+        } else {
+            usize::MAX
+        };
+        let lengths = Arc::new(lengths.into_iter().take(limit).collect::<Vec<_>>());
+        self.0.insert(key, Arc::clone(&lengths));
+        Ok(lengths)
+    }
+}
+
+/// A path in a file is relative to that file.
+pub(crate) fn beside(loaded: &Loaded, key: &str, path: &Path) -> PathBuf {
+    let folder = loaded
+        .file_of(key)
+        .and_then(|file| file.parent().map(Path::to_path_buf));
+    match folder {
+        Some(folder) if path.is_relative() => folder.join(path),
+        _ => path.to_path_buf(),
+    }
+}
+
+/// One length a line; an optional first line names the column.
+fn read_lengths(file: &Path) -> Result<Vec<u32>, Failure> {
+    let shown = file.display();
+    let text = std::fs::read(file).map_err(|e| {
+        Failure::data(format!(
+            "{shown}: cannot be read: {e}; check workload.lengths"
+        ))
+    })?;
+    let text = String::from_utf8(text)
+        .map_err(|_| Failure::data(format!("{shown}: is not UTF-8; write one length a line")))?;
+    let mut lengths = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        let cell = line.split(',').next().unwrap_or("").trim();
+        let is_title = i == 0 && cell.parse::<f64>().is_err();
+        if cell.is_empty() || is_title {
+            continue;
+        }
+        let length = cell.parse::<u32>().ok().filter(|&l| l > 0).ok_or_else(|| {
+            Failure::data(format!(
+                "{shown}:{}: {cell:?} is no length; write a whole number of tokens, at least 1, on each line",
+                i + 1
+            ))
+        })?;
+        lengths.push(length);
+    }
+    if lengths.is_empty() {
+        return Err(Failure::data(format!(
+            "{shown}: holds no lengths; write one a line"
+        )));
+    }
+    Ok(lengths)
+}
+
+fn exec_folder(loaded: &Loaded) -> Option<PathBuf> {
+    loaded
+        .file_of("exec.data")
+        .and_then(|file| file.parent().map(Path::to_path_buf))
+}
+
+/// The lengths of the samples that the data section describes.
+fn data_lengths(
+    section: Option<&exec::config::ExecSection>,
+    loaded: &Loaded,
+) -> Result<Vec<u32>, Failure> {
+    let section = section.ok_or_else(|| {
+        Failure::usage(
+            "workload.lengths: \"data\" takes the lengths of [exec.data], which is missing; add it",
+        )
+    })?;
+    let folder = loaded
+        .file_of("exec.data")
+        .and_then(|f| f.parent().map(Path::to_path_buf));
+    let data = crate::verbs::data::load(&section.data, folder.as_deref())?;
+    Ok(data.lengths())
+}

@@ -1,0 +1,105 @@
+//! `best.toml`: the chosen policy with everything `exec` needs and what to expect of it.
+
+use crate::failure::Failure;
+use crate::output::OutputDir;
+use crate::scenario::{Case, Expect, PolicyFile, Provenance};
+use crate::verbs::sim::Searched;
+use shared::metrics::Detail;
+use shared::record::Digest;
+use sim::{Estimate, Nobody, prepare, replicate, run};
+
+/// Replications on fresh seeds by which the winner is measured again: the search's own figure favours luck.
+const FRESH_REPLICATIONS: u32 = 5;
+
+/// Seeds of these replications begin here, far from those of the search.
+const FRESH_FROM: u32 = 1_000_000;
+
+/// The chosen row as a policy file, its expectation measured on fresh seeds.
+pub(crate) fn policy_file(searched: &Searched, best: usize) -> Result<PolicyFile, Failure> {
+    let row = &searched.rows[best];
+    let case = &searched.cases[row.index];
+    let mut file = case.file.clone();
+    let outcome = row.outcome.as_ref().map_err(Failure::usage)?;
+    let fresh = fresh(case)?;
+    let most = |parts: &[sim::Part]| parts.iter().map(|p| p.total().0).max().unwrap_or(0);
+    file.expect = Expect {
+        throughput_tok_s: rounded(fresh.mean),
+        throughput_ci_low: rounded(fresh.low()),
+        throughput_ci_high: rounded(fresh.high()),
+        bound_tok_s: rounded(outcome.bound.tokens_per_s()),
+        hs_slots_peak: outcome.metrics.peaks.slots,
+        hs_bytes_peak: outcome.metrics.peaks.slot_bytes.0,
+        host_bytes_peak: outcome.memory.host.total().0,
+        target_gpu_bytes_peak: most(&outcome.memory.targets),
+        drafter_gpu_bytes_peak: most(&outcome.memory.drafters),
+    };
+    file.provenance = provenance(case)?;
+    let edges = sim::edges(&file.workload.buckets, &case.lengths).map_err(Failure::usage)?;
+    file.workload.buckets = sim::spec::Buckets::Edges(edges.as_slice().to_vec());
+    Ok(file)
+}
+
+fn rounded(x: f64) -> f64 {
+    (x * 1000.0).round() / 1000.0
+}
+
+/// Throughput of the chosen policy on seeds that the search did not use.
+fn fresh(case: &Case) -> Result<Estimate, Failure> {
+    let resolved = case.file.resolved();
+    let mut throughputs = Vec::new();
+    for i in 0..FRESH_REPLICATIONS {
+        let again = replicate(&resolved, FRESH_FROM + i);
+        let work = prepare(&again, &case.lengths).map_err(Failure::usage)?;
+        let outcome = run(&again, &work, Detail::default(), &mut Nobody).map_err(Failure::usage)?;
+        throughputs.push(outcome.metrics.tokens_per_s());
+    }
+    Ok(Estimate::of(&throughputs))
+}
+
+/// Fingerprints of what the policy was searched on.
+pub(crate) fn provenance(case: &Case) -> Result<Provenance, Failure> {
+    let resolved = case.file.resolved();
+    let work = prepare(&resolved, &case.lengths).map_err(Failure::usage)?;
+    let plan = sim::plan(&resolved, &work).map_err(Failure::usage)?;
+    Ok(Provenance {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: option_env!("DFLASH_COMMIT").unwrap_or("unknown").to_owned(),
+        scenario: case.file.name.clone(),
+        costs_hash: costs_hash(&case.file),
+        lengths_hash: lengths_hash(&case.lengths),
+        plan_hash: format!("{:016x}", plan.digest()),
+    })
+}
+
+/// Fingerprint of a cost section.
+pub(crate) fn costs_hash(file: &PolicyFile) -> String {
+    let mut digest = Digest::default();
+    digest.add(toml::to_string(&file.costs).unwrap_or_default().as_bytes());
+    format!("{:016x}", digest.finish())
+}
+
+/// Fingerprint of lengths, in the order of the data.
+pub(crate) fn lengths_hash(lengths: &[u32]) -> String {
+    let mut digest = Digest::default();
+    for &length in lengths {
+        digest.word(u64::from(length));
+    }
+    format!("{:016x}", digest.finish())
+}
+
+/// Writes `best.toml`.
+pub(crate) fn write(dir: &OutputDir, file: &PolicyFile) -> Result<(), Failure> {
+    let text = text(file)?;
+    dir.write("best.toml", text.as_bytes())?;
+    Ok(())
+}
+
+/// A policy file as text, with a comment on top.
+pub(crate) fn text(file: &PolicyFile) -> Result<String, Failure> {
+    let body = toml::to_string_pretty(file)
+        .map_err(|e| Failure::usage(format!("best.toml: cannot be written as TOML: {e}")))?;
+    Ok(format!(
+        "# The policy that `dflash sim` chose for scenario \"{}\". Concrete and complete:\n# `dflash exec --policy best.toml` runs it, `dflash sim best.toml` predicts it again.\n\n{body}",
+        file.name
+    ))
+}

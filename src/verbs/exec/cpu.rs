@@ -1,0 +1,320 @@
+//! The CPU backend: real data, a real target, a drafter trained for real.
+
+use super::observer::Fields;
+use super::{Ran, Ready, drive};
+use crate::failure::{Failure, code};
+use crate::output::OutputDir;
+use crate::terminal::note;
+use crate::verbs::data;
+use exec::backend::cpu::{AppliedStep, Cpu, CpuSetup};
+use exec::checkpoint::Checkpoint;
+use exec::config::{DrafterSection, ExecSection, TargetSection};
+use exec::data::{Dataset, Tokenizer};
+use exec::model::{
+    Device, Drafter, DrafterConfig, DrafterSize, Target, TargetConfig, default_target_layer_ids,
+};
+use exec::train::{AdamW, BlockSpec, Optimizer, Schedule, StepReport};
+use serde_json::json;
+use shared::id::DrafterId;
+use shared::record::Digest;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+/// Bytes of one stored feature: hidden states stay in fp32 on the CPU.
+const ELEMENT_BYTES: usize = 4;
+
+/// What a run on real models gave beside its record.
+pub(crate) struct Trained {
+    /// The record.
+    pub(crate) ran: Ran,
+    /// Every optimizer step's report.
+    pub(crate) steps: Vec<StepReport>,
+    /// Where the checkpoint is.
+    pub(crate) checkpoint: PathBuf,
+}
+
+/// Trains on the CPU and writes `checkpoint/`.
+pub(crate) fn train(ready: &Ready, dir: &OutputDir) -> Result<Trained, Failure> {
+    let setup = Setup::of(ready)?;
+    let (sender, receiver) = channel::<AppliedStep>();
+    let backend = Arc::new(
+        Cpu::new(setup.cpu(ready, sender)?, &ready.case.file.policy)
+            .map_err(|e| Failure::usage(format!("--backend cpu: {e}")))?,
+    );
+    let mut steps = Vec::new();
+    let mut on_step = |_: u32, _: bool| -> Result<Fields, String> {
+        let mut fields = Fields::new();
+        for applied in receiver.try_iter() {
+            fields = fields_of(&applied.report);
+            steps.push(applied.report);
+        }
+        Ok(fields)
+    };
+    let ran = drive(ready, Arc::clone(&backend), dir, "cpu", &mut on_step)?;
+    let run = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "seed": ready.case.file.seed,
+        "policy": ready.case.file.policy.name,
+        "plan": format!("{:016x}", ready.plan.digest()),
+        "data": setup.data.digest_hex(),
+        "epochs": ready.case.file.workload.epochs,
+        "samples_trained": ran.metrics.samples,
+        "microbatches_trained": ran.metrics.microbatches,
+        "complete": !ran.report.stopped,
+    });
+    let checkpoint = backend.checkpoint(DrafterId(0), run.to_string());
+    let checkpoint = save(&checkpoint, dir.path())?;
+    Ok(Trained {
+        ran,
+        steps,
+        checkpoint,
+    })
+}
+
+fn save(checkpoint: &Checkpoint, dir: &Path) -> Result<PathBuf, Failure> {
+    let failed = |e: &dyn std::fmt::Display| Failure::new(crate::output::OutputError::CODE, e);
+    let folder = dir.join("checkpoint");
+    if folder.exists() {
+        // A run from the beginning never overwrites what another one trained.
+        let aside = (1..)
+            .map(|n| dir.join(format!("checkpoint.{n}")))
+            .find(|path| !path.exists())
+            .expect("numbers do not end");
+        std::fs::rename(&folder, &aside).map_err(|e| {
+            failed(&format!(
+                "{}: cannot be moved aside: {e}; give --out another directory",
+                folder.display()
+            ))
+        })?;
+        note(format!(
+            "an earlier checkpoint was moved to {}",
+            aside.display()
+        ));
+    }
+    std::fs::create_dir_all(&folder).map_err(|e| {
+        failed(&format!(
+            "{}: cannot make this directory: {e}; give --out another one",
+            folder.display()
+        ))
+    })?;
+    checkpoint.write(&folder).map_err(|e| failed(&e))
+}
+
+fn fields_of(report: &StepReport) -> Fields {
+    let mut fields = Fields::new();
+    fields.insert("loss".into(), json!(report.loss));
+    fields.insert("grad_norm".into(), json!(report.grad_norm));
+    fields.insert("learning_rate".into(), json!(report.lr));
+    fields.insert("accuracy".into(), json!(report.accuracy));
+    fields.insert("accuracy_per_slot".into(), json!(report.accuracy_per_slot));
+    fields.insert(
+        "expected_accepted_length".into(),
+        json!(report.expected_accepted_length),
+    );
+    fields
+}
+
+/// Data and models, loaded and fitting each other.
+struct Setup {
+    data: Arc<Dataset>,
+    target: Target,
+    drafter: Drafter,
+    blocks: BlockSpec,
+    section: ExecSection,
+}
+
+impl Setup {
+    fn of(ready: &Ready) -> Result<Self, Failure> {
+        let file = &ready.case.file;
+        let section = file
+            .exec
+            .clone()
+            .expect("the backend was chosen for this section");
+        let problems = section.optimizer.problems();
+        if !problems.is_empty() {
+            return Err(Failure::usage(problems.join("\n")));
+        }
+        let folder = ready.case.folder.as_deref();
+        let data = data::load(&section.data, folder)?;
+        let tokenizer = data::tokenizer(&section.data, folder)?;
+        let target = target(&section.target, &tokenizer, file.seed, folder)?;
+        check_bytes(ready, &target)?;
+        check_vocab(&tokenizer, &target)?;
+        let drafter = drafter(&section.drafter, &target, &tokenizer, file.seed, folder)?;
+        let blocks = BlockSpec::of(drafter.config());
+        let gamma = section.drafter.gamma;
+        let blocks = if gamma > 0.0 {
+            blocks.with_gamma(gamma)
+        } else {
+            blocks
+        };
+        Ok(Self {
+            data: Arc::new(data),
+            target,
+            drafter,
+            blocks,
+            section,
+        })
+    }
+
+    fn cpu(
+        &self,
+        ready: &Ready,
+        steps: std::sync::mpsc::Sender<AppliedStep>,
+    ) -> Result<CpuSetup, Failure> {
+        let o = &self.section.optimizer;
+        let step_size =
+            ready.case.file.training.grad_accum * u32::from(ready.case.file.policy.drafters);
+        let total = if ready.plan.is_composed() {
+            ready.plan.steps.len() as u64
+        } else {
+            (ready.plan.microbatches.len() as u64).div_ceil(u64::from(step_size))
+        };
+        let settings = AdamW {
+            beta1: o.beta1,
+            beta2: o.beta2,
+            weight_decay: o.weight_decay,
+            norm_max: o.clip_norm,
+            ..AdamW::default()
+        };
+        let schedule = Schedule {
+            peak: o.learning_rate,
+            minimum: o.learning_rate_min,
+            warmup_steps: (o.warm_up_share * total as f64).ceil() as u64,
+            total_steps: total,
+        };
+        let optimizer = Optimizer::new(self.drafter.weights().clone(), settings, schedule)
+            .map_err(|e| Failure::usage(format!("exec.optimizer: {e}")))?;
+        Ok(CpuSetup {
+            plan: Arc::clone(&ready.plan),
+            data: Arc::clone(&self.data),
+            target: self.target.clone(),
+            drafter: self.drafter.clone(),
+            optimizer,
+            blocks: self.blocks.clone(),
+            anchors_max: self.section.drafter.anchors,
+            seed: ready.case.file.seed,
+            steps: Some(steps),
+        })
+    }
+}
+
+/// Seeds of the random weights, apart from each other and from the data's.
+const TARGET_SEED: u64 = 0x7461_7267;
+const DRAFTER_SEED: u64 = 0x6472_6166;
+
+fn target(
+    section: &TargetSection,
+    tokenizer: &Tokenizer,
+    seed: u64,
+    folder: Option<&Path>,
+) -> Result<Target, Failure> {
+    let usage = |e: &dyn std::fmt::Display| Failure::usage(format!("exec.target: {e}"));
+    if let Some(path) = &section.path {
+        let path = data::beside(folder, path);
+        let config = TargetConfig::load(&path).map_err(|e| Failure::data(e.to_string()))?;
+        let ids = layer_ids(section, config.geometry.num_hidden_layers);
+        return Target::load(&path, &ids, &Device::Cpu).map_err(|e| Failure::data(e.to_string()));
+    }
+    let config = TargetConfig::from_json(
+        json!({
+            "architectures": ["Qwen3ForCausalLM"],
+            "model_type": "qwen3",
+            "hidden_size": section.hidden_size,
+            "intermediate_size": section.intermediate_size,
+            "num_hidden_layers": section.layers,
+            "num_attention_heads": section.attention_heads,
+            "num_key_value_heads": section.key_value_heads,
+            "head_dim": section.head_dim,
+            "vocab_size": tokenizer.vocab_size(),
+            "rms_norm_eps": 1e-6,
+            "rope_theta": 1e6,
+            "max_position_embeddings": 40960,
+            "hidden_act": "silu",
+            "attention_bias": false,
+            "tie_word_embeddings": false,
+            "initializer_range": section.initializer_range,
+        }),
+        "exec.target",
+    )
+    .map_err(|e| usage(&e))?;
+    let ids = layer_ids(section, section.layers);
+    Target::random(config, seed ^ TARGET_SEED, &ids, &Device::Cpu).map_err(|e| usage(&e))
+}
+
+fn layer_ids(section: &TargetSection, layers: usize) -> Vec<usize> {
+    if section.target_layer_ids.is_empty() {
+        default_target_layer_ids(layers, section.captured_layers)
+    } else {
+        section.target_layer_ids.clone()
+    }
+}
+
+fn drafter(
+    section: &DrafterSection,
+    target: &Target,
+    tokenizer: &Tokenizer,
+    seed: u64,
+    folder: Option<&Path>,
+) -> Result<Drafter, Failure> {
+    let usage = |e: &dyn std::fmt::Display| Failure::usage(format!("exec.drafter: {e}"));
+    if let Some(path) = &section.path {
+        let path = data::beside(folder, path);
+        return Drafter::load(&path, target).map_err(|e| Failure::data(e.to_string()));
+    }
+    let mask = section.mask_token_id.or(tokenizer.mask_id()).ok_or_else(|| {
+        usage(&"mask_token_id: this tokenizer has no mask token; name an id that has a row in the target's embedding and never occurs, such as 151669 for Qwen3")
+    })?;
+    let size = DrafterSize {
+        layers: section.layers,
+        intermediate_size: section.intermediate_size,
+        attention_heads: section.attention_heads,
+        key_value_heads: section.key_value_heads,
+        head_dim: section.head_dim,
+    };
+    let mut config = DrafterConfig::for_target(target.config(), size, section.block_size, mask)
+        .and_then(|config| config.with_target_layer_ids(target.captured().to_vec()))
+        .map_err(|e| usage(&e))?;
+    config.initializer_range = section.initializer_range;
+    Drafter::random(config, seed ^ DRAFTER_SEED, target).map_err(|e| usage(&e))
+}
+
+/// The core counts bytes by the policy; they must be those of the real hidden states.
+fn check_bytes(ready: &Ready, target: &Target) -> Result<(), Failure> {
+    let real = target.captured().len() * target.config().geometry.hidden_size * ELEMENT_BYTES;
+    let said = ready.case.file.model.bytes_per_token();
+    if said.0 == real as u64 {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "model.bytes_per_token: {} bytes, but exec.target hands over {} layers x {} features x {ELEMENT_BYTES} bytes = {real}; set model.bytes_per_token = {real} and search again",
+        said.0,
+        target.captured().len(),
+        target.config().geometry.hidden_size
+    )))
+}
+
+fn check_vocab(tokenizer: &Tokenizer, target: &Target) -> Result<(), Failure> {
+    let (tokens, rows) = (
+        tokenizer.vocab_size() as usize,
+        target.config().geometry.vocab_size,
+    );
+    if tokens <= rows {
+        return Ok(());
+    }
+    Err(Failure::new(
+        code::USAGE,
+        format!(
+            "exec.data.tokenizer: has {tokens} tokens, the target embeds {rows}; give the target's own tokenizer"
+        ),
+    ))
+}
+
+/// Fingerprint of a trained drafter, by which two runs compare.
+pub(crate) fn digest_of(checkpoint: &Path) -> Option<String> {
+    let bytes = std::fs::read(checkpoint.join("model.safetensors")).ok()?;
+    let mut digest = Digest::default();
+    digest.add(&bytes);
+    Some(format!("{:016x}", digest.finish()))
+}

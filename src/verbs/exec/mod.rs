@@ -1,0 +1,177 @@
+//! `dflash exec`: run a policy for real and record it.
+
+mod backend;
+pub(crate) mod cpu;
+mod emulated;
+mod observer;
+mod settle;
+mod threads;
+
+use crate::cli::ExecArgs;
+use crate::failure::{Failure, code};
+use crate::figure;
+use crate::output::OutputDir;
+use crate::report;
+use crate::scenario::{Case, Input, cases, open};
+use crate::terminal::{note, say};
+use crate::verbs::sim::{plain, stop_on_signal};
+use exec::backend::Backend;
+use exec::driver::{Driver, Options, RunReport};
+use exec::error::DriverError;
+use observer::Recorder;
+use shared::core::Core;
+use shared::metrics::Metrics;
+use shared::plan::Plan;
+use sim::Work;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use backend::Choice;
+pub(crate) use settle::training;
+pub(crate) use threads::one_for_tensors;
+
+/// A policy ready to run: its file, the lengths of the data, its work and its plan.
+pub(crate) struct Ready {
+    pub(crate) case: Case,
+    pub(crate) work: Work,
+    pub(crate) plan: Arc<Plan>,
+}
+
+/// What a run gave.
+pub(crate) struct Ran {
+    pub(crate) metrics: Metrics,
+    pub(crate) report: RunReport,
+}
+
+pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
+    let ready = prepare(&args.policy, &args.sets)?;
+    let choice = backend::choose(args.backend, &ready)?;
+    if choice == Choice::Cpu {
+        threads::one_for_tensors()?;
+    }
+    let name = plain(&ready.case.file.name);
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("reports").join(name + "-exec"));
+    let dir = OutputDir::create(&out)?;
+    for line in settle::opening(&ready, choice) {
+        note(line);
+    }
+    let ran = match choice {
+        Choice::Emulated => {
+            let backend = Arc::new(emulated::backend(&ready, args.speedup, args.byte_scale)?);
+            drive(&ready, backend, &dir, "emulated", &mut |_, _| {
+                Ok(observer::Fields::new())
+            })?
+        }
+        Choice::Cpu => {
+            let trained = cpu::train(&ready, &dir)?;
+            training(&trained).into_iter().for_each(say);
+            trained.ran
+        }
+    };
+    finish(&ready, &ran, &dir)?;
+    say(format!("results in {}", out.display()));
+    if ran.report.stopped {
+        let message =
+            "stopped as asked after the optimizer step under way; everything up to it is written";
+        return Err(Failure::new(code::INTERRUPTED, message));
+    }
+    Ok(())
+}
+
+/// Loads a policy file and builds its plan.
+pub(crate) fn prepare(file: &std::path::Path, sets: &[String]) -> Result<Ready, Failure> {
+    let input = open(&[file.to_path_buf()], sets, 1)?;
+    if let Input::Scenario { .. } = input {
+        return Err(Failure::usage(format!(
+            "{}: is a scenario, which may hold ranges; run `dflash sim {}` and give exec the best.toml it writes",
+            file.display(),
+            file.display()
+        )));
+    }
+    let case = cases(&input)?.remove(0);
+    ready(case)
+}
+
+/// Builds the plan of a case and warns where it differs from what its policy was searched on.
+pub(crate) fn ready(case: Case) -> Result<Ready, Failure> {
+    let resolved = case.file.resolved();
+    let work = sim::prepare(&resolved, &case.lengths).map_err(Failure::usage)?;
+    let plan = sim::plan(&resolved, &work).map_err(Failure::usage)?;
+    for line in settle::differences(&case, &plan) {
+        note(line);
+    }
+    Ok(Ready { case, work, plan })
+}
+
+/// Runs the plan on a backend, recording trace, metrics and progress. `on_step` is called at each optimizer step, when nobody works
+/// on the weights, with its number and whether it is the last; it returns fields for metrics.jsonl.
+pub(crate) fn drive<B: Backend>(
+    ready: &Ready,
+    backend: Arc<B>,
+    dir: &OutputDir,
+    driver_name: &str,
+    on_step: &mut dyn FnMut(u32, bool) -> Result<observer::Fields, String>,
+) -> Result<Ran, Failure> {
+    let file = &ready.case.file;
+    let core = Core::new(
+        Arc::clone(&ready.plan),
+        file.policy.clone(),
+        file.training.grad_accum,
+        shared::draw::Seed(file.seed),
+    );
+    let mut recorder = Recorder::begin(&core, &ready.case, dir, driver_name, on_step)?;
+    let driver = Driver::new(core, backend, Options::default());
+    stop_with(&driver);
+    let outcome = driver.run(&mut recorder);
+    let metrics = recorder.end()?;
+    let report = outcome.map_err(of_driver)?;
+    Ok(Ran { metrics, report })
+}
+
+/// The first Ctrl-C asks the driver for an orderly stop.
+fn stop_with<B: Backend>(driver: &Driver<B>) {
+    let stop = stop_on_signal();
+    let handle = driver.stop_handle();
+    let watch = move || {
+        while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+            std::thread::park_timeout(std::time::Duration::from_millis(50));
+        }
+        handle.stop();
+    };
+    // It ends with the process; nothing waits for it.
+    drop(std::thread::Builder::new().name("stop".into()).spawn(watch));
+}
+
+fn of_driver(error: DriverError) -> Failure {
+    let code = match &error {
+        DriverError::Stalled(_) => code::NO,
+        DriverError::Observer(_) => crate::output::OutputError::CODE,
+        DriverError::Diverged { .. } => code::DIVERGED,
+        DriverError::Start { .. }
+        | DriverError::Thread(_)
+        | DriverError::WorkerPanicked { .. }
+        | DriverError::WorkerFailed { .. }
+        | DriverError::Hung { .. } => code::WORKER,
+    };
+    Failure::new(code, error)
+}
+
+/// Writes figures and a report page, and says what happened beside what was predicted.
+pub(crate) fn finish(ready: &Ready, ran: &Ran, dir: &OutputDir) -> Result<(), Failure> {
+    let lines = settle::closing(&ready.case.file, ran);
+    let page = figure::report(&figure::Report {
+        title: format!("Run of {}", ready.case.file.name),
+        summary: lines.clone(),
+        tables: Vec::new(),
+        figures: report::run(dir, &ready.case, &ran.metrics)?,
+        notes: vec![
+            "trace.txt is the record of the run (`dflash replay` checks it), metrics.jsonl has a line a step.".into(),
+        ],
+    });
+    dir.write("report.html", page.as_bytes())?;
+    lines.into_iter().for_each(say);
+    Ok(())
+}

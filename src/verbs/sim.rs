@@ -1,0 +1,171 @@
+//! `dflash sim`: simulate every point, name the best, write what `exec` needs.
+
+use crate::cli::SimArgs;
+use crate::failure::{Failure, code};
+use crate::output::{OutputDir, OutputError};
+use crate::report;
+use crate::results;
+use crate::scenario::{Case, Input, PolicyFile, cases, open};
+use crate::terminal::{bar, note, say};
+use crate::verbs::best;
+use sim::{Choice, Point, Row, Verdict, choose, sweep};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a search gave.
+pub(crate) struct Searched {
+    pub(crate) cases: Vec<Case>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) choice: Choice,
+    /// Whether the user stopped it before all points were simulated.
+    pub(crate) interrupted: bool,
+}
+
+pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
+    let input = open(&args.files, &args.sets, args.max_points)?;
+    let cases = cases(&input)?;
+    let name = cases[0].file.name.clone();
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("reports").join(plain(&name)));
+    if out.exists() && !out.is_dir() {
+        return Err(OutputError::NotADirectory { path: out }.into());
+    }
+    let stop = stop_on_signal();
+    let searched = search(cases, args.replications, &stop)?;
+    refuse_broken(&input, &searched)?;
+    let dir = OutputDir::create(&out)?;
+    results::write(&dir, &searched.cases, &searched.rows)?;
+    let best = match searched.choice.best {
+        Some(best) => Some(best::policy_file(&searched, best)?),
+        None => None,
+    };
+    if let Some(file) = &best {
+        best::write(&dir, file)?;
+    }
+    let detailed = report::details(&searched, best.as_ref(), &dir, args.trace)?;
+    if !args.no_figures {
+        report::write(&dir, &searched, best.as_ref(), &detailed)?;
+    }
+    for line in report::summary(&searched, best.as_ref(), &detailed) {
+        say(line);
+    }
+    say(format!("results in {}", out.display()));
+    verdict(&searched, best.as_ref())
+}
+
+/// Simulates all cases and chooses among them.
+pub(crate) fn search(
+    cases: Vec<Case>,
+    replications: Option<u32>,
+    stop: &AtomicBool,
+) -> Result<Searched, Failure> {
+    let search = cases[0].search.clone();
+    let points: Vec<_> = cases
+        .iter()
+        .map(|case| Point {
+            resolved: case.file.resolved(),
+            lengths: Arc::clone(&case.lengths),
+        })
+        .collect();
+    let progress = bar(points.len() as u64, "simulating");
+    let replications = replications.unwrap_or(search.replications);
+    let rows = sweep(&points, replications, stop, &|_| progress.inc(1));
+    progress.finish_and_clear();
+    let interrupted = rows.len() < points.len();
+    let choice = choose(&rows, &search);
+    Ok(Searched {
+        cases,
+        rows,
+        choice,
+        interrupted,
+    })
+}
+
+/// A policy entry none of whose points can even be set up is a mistake in the file, not a result.
+fn refuse_broken(input: &Input, searched: &Searched) -> Result<(), Failure> {
+    let entry = |row: &Row| searched.cases[row.index].entry;
+    let entries = searched.rows.iter().map(entry).collect::<BTreeSet<_>>();
+    let mut errors = Vec::new();
+    for which in entries {
+        let rows = || searched.rows.iter().filter(|row| entry(row) == which);
+        let failed = |row: &Row| Some((row.index, row.outcome.as_ref().err()?.to_string()));
+        if rows().all(|row| row.outcome.is_err())
+            && let Some((index, error)) = rows().find_map(failed)
+        {
+            errors.push(input.error_at_key(index, error).to_string());
+        }
+    }
+    // A mistake outside the policies shows in each of them.
+    errors.dedup();
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::usage(errors.join("\n")))
+    }
+}
+
+fn verdict(searched: &Searched, best: Option<&PolicyFile>) -> Result<(), Failure> {
+    if searched.interrupted {
+        let done = searched.rows.len();
+        let all = searched.cases.len();
+        let kept =
+            format!("interrupted after {done} of {all} points; what was simulated is written");
+        return Err(Failure::new(code::INTERRUPTED, kept));
+    }
+    if best.is_some() {
+        return Ok(());
+    }
+    let count = |verdict| {
+        searched
+            .rows
+            .iter()
+            .filter(|r| r.verdict() == verdict)
+            .count()
+    };
+    Err(Failure::no(format!(
+        "no policy qualifies: of {} points {} end in deadlock, {} are infeasible and {} break a constraint of [search]; see results.csv",
+        searched.rows.len(),
+        count(Verdict::Deadlock),
+        count(Verdict::Infeasible),
+        searched.choice.excluded.len()
+    )))
+}
+
+/// Set once by the first Ctrl-C; the second ends the process at once. All verbs of one process share it.
+pub(crate) fn stop_on_signal() -> Arc<AtomicBool> {
+    static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    let install = || {
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let handler = move || {
+            if flag.swap(true, Ordering::SeqCst) {
+                std::process::exit(i32::from(code::INTERRUPTED));
+            }
+            note("stopping; once more to stop at once");
+        };
+        if let Err(error) = ctrlc::set_handler(handler) {
+            note(format!("Ctrl-C will stop at once: {error}"));
+        }
+        stop
+    };
+    Arc::clone(STOP.get_or_init(install))
+}
+
+/// A scenario's name as a folder: no separators.
+pub(crate) fn plain(name: &str) -> String {
+    let kept = name.chars().map(|c| {
+        let fits = c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if fits { c } else { '-' }
+    });
+    let kept: String = kept.collect();
+    let kept = kept.trim_matches('.');
+    if kept.is_empty() {
+        "unnamed".to_owned()
+    } else {
+        kept.to_owned()
+    }
+}
