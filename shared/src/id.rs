@@ -103,11 +103,11 @@ macro_rules! amount {
 }
 
 amount!(
-    /// An amount of memory or of data on a link. [bytes]
+    /// An amount of memory or of data on a link. (bytes)
     Bytes
 );
 amount!(
-    /// A number of tokens. [tokens]
+    /// A number of tokens. (tokens)
     Tokens
 );
 

@@ -165,7 +165,7 @@ impl Core {
             if self.state.targets[t].held() == Some(id) {
                 let target = TargetId::from_index(t);
                 self.state.holding.retain(|&holds| holds != target);
-                self.to_idle(target);
+                self.make_idle(target);
             }
         }
         for d in 0..self.state.drafters.len() {

@@ -67,7 +67,7 @@ impl Core {
         let is_lost = t.presence == Presence::Lost;
         self.state.in_flight -= 1;
         if outcome == Outcome::Failed || is_lost {
-            self.to_idle(target);
+            self.make_idle(target);
             self.fail(id);
         } else if self.state.lives[id.index()].has_slot && self.can_send_off(id) {
             self.send_off(target, id, out);
@@ -92,7 +92,7 @@ impl Core {
     /// Hidden states that have a slot leave their target's hands: they travel to where they wait, or wait where they are.
     pub(super) fn send_off(&mut self, target: TargetId, id: MicrobatchId, out: &mut Actions) {
         if self.policy.placement == Placement::Target || self.policy.transport == Transport::Local {
-            self.to_idle(target);
+            self.make_idle(target);
             self.arrive(id);
             return;
         }
@@ -108,7 +108,7 @@ impl Core {
         self.state.in_flight += 1;
         if self.policy.overlap {
             self.state.targets[target.index()].copies_out += 1;
-            self.to_idle(target);
+            self.make_idle(target);
         } else {
             self.state.targets[target.index()].task = TargetTask::Copy(id);
         }
@@ -132,7 +132,7 @@ impl Core {
             .is_some_and(|d| !self.state.drafters[d.index()].is_present());
         self.state.in_flight -= 1;
         if self.state.targets[target.index()].task == TargetTask::Copy(id) {
-            self.to_idle(target);
+            self.make_idle(target);
         } else {
             self.state.targets[target.index()].copies_out -= 1;
         }
@@ -282,7 +282,7 @@ impl Core {
     }
 
     /// A target without a task; listed as idle if it is there.
-    pub(super) fn to_idle(&mut self, target: TargetId) {
+    pub(super) fn make_idle(&mut self, target: TargetId) {
         let t = &mut self.state.targets[target.index()];
         t.task = TargetTask::Idle;
         if t.presence == Presence::Present {

@@ -55,6 +55,14 @@ impl Core {
         }
     }
 
+    /// A slot no longer counts against its drafter, who is lost; it still counts in all.
+    pub(super) fn charge_to_nobody(&mut self, id: MicrobatchId) {
+        let bytes = self.bytes(id);
+        if let Some(drafter) = self.state.lives[id.index()].slot_of.take() {
+            self.state.hs.by_drafter[drafter.index()].sub(bytes);
+        }
+    }
+
     /// A forward begins to write hidden states into its target's memory.
     pub(super) fn create(&mut self, id: MicrobatchId, target: TargetId) {
         let bytes = self.bytes(id);

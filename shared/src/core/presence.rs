@@ -16,7 +16,7 @@ impl Core {
             "who joins has no open work: its ends were reported after the loss"
         );
         t.presence = Presence::Present;
-        self.to_idle(target);
+        self.make_idle(target);
     }
 
     pub(super) fn target_lost(&mut self, target: TargetId) {
@@ -89,6 +89,11 @@ impl Core {
 
     /// After drafters came or went, what waits is dealt to lanes anew, in order of arrival.
     fn deal_out_again(&mut self) {
+        let drafters = &self.state.drafters;
+        let is_lost = |d: DrafterId| drafters[d.index()].presence == Presence::Lost;
+        for id in self.all_where(|life| life.slot_of.is_some_and(is_lost)) {
+            self.charge_to_nobody(id);
+        }
         if matches!(self.policy.queue, Queue::PerDrafter | Queue::Dealt) {
             let mut waiting: Vec<_> = self
                 .state

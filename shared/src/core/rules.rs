@@ -193,8 +193,8 @@ impl Core {
 }
 
 impl View<'_> {
-    /// The drafter that will train a microbatch which is `planned` for one: the one in whose memory it waits already, else the planned
-    /// one while it is there, else the next one that is. With nobody there it stays with the planned one, who may come back.
+    /// The drafter that will train a microbatch which is `planned` for one: the one in whose memory or slot it is already, else the
+    /// planned one while it is there, else the next one that is. With nobody there it stays with the planned one, who may come back.
     pub fn keeper(&self, id: MicrobatchId, planned: DrafterId) -> DrafterId {
         let drafters = &self.state.drafters;
         let heir = || {
@@ -203,8 +203,8 @@ impl View<'_> {
                 .find(|&d| drafters[d].presence != Presence::Lost)
                 .map_or(planned, DrafterId::from_index)
         };
-        let waits_with = self.state.lives[id.index()].at_drafter;
-        waits_with.unwrap_or_else(heir)
+        let life = &self.state.lives[id.index()];
+        life.at_drafter.or(life.slot_of).unwrap_or_else(heir)
     }
 
     /// Under a composed plan with fixed assignment, the first microbatch of this step or the next that is `drafter`'s and untaken.

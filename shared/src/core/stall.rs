@@ -65,7 +65,7 @@ pub struct Stall {
     pub at: Time,
     /// Microbatches not part of the weights.
     pub open: u32,
-    /// Slots in use. [slots]
+    /// Slots in use. (slots)
     pub slots: u32,
     /// Who waits for what.
     pub waits: Vec<Wait>,

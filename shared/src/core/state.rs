@@ -172,9 +172,9 @@ impl DrafterState {
 /// A number of hidden states and their size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Use {
-    /// How many. [slots]
+    /// How many. (slots)
     pub count: u32,
-    /// How large in all. [bytes]
+    /// How large in all. (bytes)
     pub bytes: Bytes,
 }
 
@@ -204,11 +204,11 @@ pub struct HsUse {
     pub by_bucket: Vec<Use>,
     /// In slots, by the drafter they are meant for, where the queue knows it.
     pub by_drafter: Vec<Use>,
-    /// In each target's memory. [bytes]
+    /// In each target's memory. (bytes)
     pub at_target: Vec<Bytes>,
-    /// In host memory. [bytes]
+    /// In host memory. (bytes)
     pub at_host: Bytes,
-    /// In each drafter's memory. [bytes]
+    /// In each drafter's memory. (bytes)
     pub at_drafter: Vec<Bytes>,
 }
 
@@ -283,7 +283,7 @@ pub struct State {
     pub memo: Memo,
     /// Whether the watermark holds targets back.
     pub paused: bool,
-    /// Samples from the beginning of their forward to the end of their optimizer step. [samples]
+    /// Samples from the beginning of their forward to the end of their optimizer step. (samples)
     pub samples_in_flight: u32,
     /// Samples of past steps still counted in flight, oldest first; as many as the gate's lag.
     pub lagging: VecDeque<u32>,

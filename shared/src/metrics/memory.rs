@@ -18,7 +18,7 @@ pub enum Place {
 /// The most that was in use at once, and averages over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peaks {
-    /// Slots, from grant to release. [slots]
+    /// Slots, from grant to release. (slots)
     pub slots: u32,
     /// Bytes in slots.
     pub slot_bytes: Bytes,
@@ -72,12 +72,12 @@ impl Peaks {
         }
     }
 
-    /// The integral of slots over time, which no two runs share by chance. [slots x ns]
+    /// The integral of slots over time, which no two runs share by chance. (slots x ns)
     pub fn slot_ns(&self) -> u128 {
         self.slot_ns
     }
 
-    /// Slots in use, averaged over time. [slots]
+    /// Slots in use, averaged over time. (slots)
     pub fn slots_mean(&self, end: Time) -> f64 {
         mean(self.slot_ns, end)
     }

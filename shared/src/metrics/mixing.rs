@@ -15,7 +15,7 @@ pub struct StepMix {
     pub distinct: u32,
     /// Total variation distance of its bucket mix from the plan's: half the sum of absolute differences of shares.
     pub tv: f64,
-    /// Mean length of its samples. [tokens]
+    /// Mean length of its samples. (tokens)
     pub mean_length: f64,
     /// Why it falls short of the mixing rule, if it does; `None` also where no rule is set.
     pub exception: Option<Exception>,

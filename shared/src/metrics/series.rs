@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub struct Point {
     /// When.
     pub at: Time,
-    /// Slots in use. [slots]
+    /// Slots in use. (slots)
     pub slots: u32,
     /// Hidden states in existence.
     pub alive: u32,

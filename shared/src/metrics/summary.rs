@@ -101,7 +101,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Trained tokens per second over the steady part, or over the whole run when it is too short to have one. [tok/s]
+    /// Trained tokens per second over the steady part, or over the whole run when it is too short to have one. (tok/s)
     pub fn tokens_per_s(&self) -> f64 {
         if self.steady.steps > 0 {
             per_second(self.steady.tokens.0, self.steady.span)
@@ -110,12 +110,12 @@ impl Metrics {
         }
     }
 
-    /// Trained tokens per second over the whole run, filling and draining included. [tok/s]
+    /// Trained tokens per second over the whole run, filling and draining included. (tok/s)
     pub fn run_tokens_per_s(&self) -> f64 {
         per_second(self.tokens.0, self.makespan)
     }
 
-    /// Samples per second, as [`Self::tokens_per_s`]. [samples/s]
+    /// Samples per second, as [`Self::tokens_per_s`]. (samples/s)
     pub fn samples_per_s(&self) -> f64 {
         if self.steady.steps > 0 {
             per_second(self.steady.samples, self.steady.span)
@@ -124,7 +124,7 @@ impl Metrics {
         }
     }
 
-    /// Optimizer steps per second. Not for ranking: steps differ in size between policies. [steps/s]
+    /// Optimizer steps per second. Not for ranking: steps differ in size between policies. (steps/s)
     pub fn steps_per_s(&self) -> f64 {
         per_second(u64::from(self.steps), self.makespan)
     }

@@ -4,7 +4,7 @@ use super::least_padding;
 use crate::id::BucketId;
 use serde::{Deserialize, Serialize};
 
-/// Upper edges of the buckets, strictly rising; bucket b holds lengths above edge b-1 and up to edge b. [tokens]
+/// Upper edges of the buckets, strictly rising; bucket b holds lengths above edge b-1 and up to edge b. (tokens)
 ///
 /// Invariant: at least one edge, at most [`Edges::MAX`], none 0, each above the one before.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -40,9 +40,9 @@ pub enum EdgesError {
     NotRising {
         /// Place of the second of the two, from 0.
         position: usize,
-        /// The first of the two. [tokens]
+        /// The first of the two. (tokens)
         previous: u32,
-        /// The second of the two. [tokens]
+        /// The second of the two. (tokens)
         edge: u32,
     },
     /// No bucket was asked for.
@@ -137,12 +137,12 @@ impl Edges {
         self.0.len()
     }
 
-    /// The longest length that has a bucket. [tokens]
+    /// The longest length that has a bucket. (tokens)
     pub fn last(&self) -> u32 {
         self.0[self.0.len() - 1]
     }
 
-    /// All edges, rising. [tokens]
+    /// All edges, rising. (tokens)
     pub fn as_slice(&self) -> &[u32] {
         &self.0
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Limits of one microbatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Limits {
-    /// Padded tokens. [tokens]
+    /// Padded tokens. (tokens)
     pub token_budget: u32,
     /// Samples.
     pub batch_max: u32,
@@ -34,7 +34,7 @@ pub enum OverLong {
 }
 
 impl Formation {
-    /// Forms the microbatches of a run from the lengths of its samples. [tokens]
+    /// Forms the microbatches of a run from the lengths of its samples. (tokens)
     ///
     /// In each epoch samples are shuffled, sorted into buckets, and each bucket is cut into microbatches from its first sample on:
     /// [`Limits::capacity`] samples each, and the last one what is left. A microbatch is as wide as its longest sample, so `padded`

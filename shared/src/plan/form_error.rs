@@ -27,9 +27,9 @@ pub enum FormError {
     EdgeOverBudget {
         /// The bucket.
         bucket: BucketId,
-        /// Its upper edge. [tokens]
+        /// Its upper edge. (tokens)
         edge: u32,
-        /// The limit. [tokens]
+        /// The limit. (tokens)
         token_budget: u32,
     },
     /// A sample without tokens.
@@ -49,11 +49,11 @@ pub enum FormError {
         count: usize,
         /// Of how many.
         samples: usize,
-        /// The first few, with their lengths. [tokens]
+        /// The first few, with their lengths. (tokens)
         first: Vec<(SampleId, u32)>,
-        /// The longest of all. [tokens]
+        /// The longest of all. (tokens)
         longest: u32,
-        /// The last edge. [tokens]
+        /// The last edge. (tokens)
         edge: u32,
     },
     /// Every sample is longer than the last edge.
@@ -64,7 +64,7 @@ pub enum FormError {
     AllOverLong {
         /// How many.
         count: usize,
-        /// The last edge. [tokens]
+        /// The last edge. (tokens)
         edge: u32,
     },
     /// More samples over all epochs than a plan can number.

@@ -45,13 +45,13 @@ pub struct Microbatch {
     pub key: u32,
     /// Its samples: a range of [`Formation::samples`].
     pub samples: Range<u32>,
-    /// Real tokens, padding left out. [tokens]
+    /// Real tokens, padding left out. (tokens)
     pub tokens: Tokens,
-    /// Tokens computed: samples times the length of the longest of them. [tokens]
+    /// Tokens computed: samples times the length of the longest of them. (tokens)
     pub padded: Tokens,
-    /// Sum of squared sample lengths, for costs that grow with attention. [tokens^2]
+    /// Sum of squared sample lengths, for costs that grow with attention. (tokens^2)
     pub tokens_squared: u64,
-    /// Hidden states it makes. [bytes]
+    /// Hidden states it makes. (bytes)
     pub bytes: Bytes,
 }
 
@@ -69,7 +69,7 @@ pub struct Formation {
     pub samples: Vec<SampleId>,
     /// Grouped by epoch, then bucket; `key` counts them.
     pub microbatches: Vec<Microbatch>,
-    /// Upper edge of each bucket. [tokens]
+    /// Upper edge of each bucket. (tokens)
     pub edges: Edges,
     /// Passes over the data.
     pub epochs: u16,
@@ -143,12 +143,12 @@ impl Plan {
         counts
     }
 
-    /// Real tokens of the whole plan. [tokens]
+    /// Real tokens of the whole plan. (tokens)
     pub fn tokens(&self) -> Tokens {
         self.microbatches.iter().map(|m| m.tokens).sum()
     }
 
-    /// The largest microbatch's hidden states. [bytes]
+    /// The largest microbatch's hidden states. (bytes)
     pub fn bytes_max(&self) -> Bytes {
         self.microbatches
             .iter()
@@ -166,7 +166,7 @@ impl Plan {
 /// What forming microbatches needs besides the lengths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormSpec {
-    /// Upper edges of the buckets. [tokens]
+    /// Upper edges of the buckets. (tokens)
     pub edges: Edges,
     /// Token budget and maximum batch size of one microbatch.
     pub limits: Limits,
@@ -174,11 +174,11 @@ pub struct FormSpec {
     pub over_long: OverLong,
     /// Passes over the data.
     pub epochs: u16,
-    /// Hidden states of one padded token. [bytes/token]
+    /// Hidden states of one padded token. (bytes/token)
     pub bytes_per_token: Bytes,
     /// Decides the shuffle of each epoch.
     pub seed: Seed,
 }
 
-/// Estimated drafter time of one microbatch of each bucket, by which composed steps are packed over drafters. [ns]
+/// Estimated drafter time of one microbatch of each bucket, by which composed steps are packed over drafters. (ns)
 pub type TrainCost = [Span];

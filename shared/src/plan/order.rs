@@ -58,7 +58,7 @@ pub struct OrderSpec {
     pub mix: MixRule,
     /// Whether each microbatch of a composed step is given to a drafter ahead.
     pub assign: bool,
-    /// Estimated drafter time of one full microbatch of each bucket, for packing; one a bucket. [ns]
+    /// Estimated drafter time of one full microbatch of each bucket, for packing; one a bucket. (ns)
     pub train_cost: Vec<Span>,
     /// Decides shuffles and ties.
     pub seed: Seed,

@@ -9,7 +9,7 @@ use crate::time::Span;
 use std::cmp::Reverse;
 
 /// The least time each planned step can take `drafters` drafters: the mean over drafters, rounded up, or the longest microbatch.
-/// [ns]
+/// (ns)
 ///
 /// `costs` holds the drafter time of each microbatch, by row. Empty when the plan composes no steps.
 ///
@@ -46,7 +46,7 @@ fn least(costs: impl Iterator<Item = u64>, drafters: u16) -> u64 {
 /// A microbatch as packing sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    /// Estimated drafter time. [ns]
+    /// Estimated drafter time. (ns)
     pub(super) cost: u64,
     /// Its bucket.
     pub(super) bucket: BucketId,
@@ -83,7 +83,7 @@ pub(super) fn pack(jobs: &[Job], drafters: u16, buckets: usize, window_min: u8) 
 pub(super) struct Share {
     /// Places in the list of jobs.
     pub(super) jobs: Vec<usize>,
-    /// Their total cost. [ns]
+    /// Their total cost. (ns)
     pub(super) load: u128,
     /// Jobs of each bucket.
     pub(super) counts: Vec<u32>,

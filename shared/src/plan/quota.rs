@@ -251,7 +251,7 @@ impl Quota {
 /// A step is even enough when it is off by at most 1 / this: a total variation distance of 1/8.
 const EVEN_ENOUGH: i128 = 4;
 
-/// How far away a step looks for another to swap with. [steps]
+/// How far away a step looks for another to swap with. (steps)
 const NEARBY: usize = 32;
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub struct PolicyError {
 pub struct RunFacts {
     /// Microbatches a drafter accumulates in one optimizer step.
     pub grad_accum: u32,
-    /// The largest microbatch's hidden states. [bytes]
+    /// The largest microbatch's hidden states. (bytes)
     pub bytes_max: Bytes,
     /// The most samples in one microbatch.
     pub samples_max: u32,

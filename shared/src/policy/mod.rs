@@ -166,22 +166,22 @@ pub struct Policy {
     pub admission: Admission,
     /// When slots are given back.
     pub release: Release,
-    /// Cap on all slots. [slots]
+    /// Cap on all slots. (slots)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth_total: Option<u32>,
-    /// Cap on the slots of each bucket. [slots]
+    /// Cap on the slots of each bucket. (slots)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth_per_bucket: Option<u32>,
-    /// Cap on the slots of each drafter; under one shared queue, that many times the drafters in all. [slots]
+    /// Cap on the slots of each drafter; under one shared queue, that many times the drafters in all. (slots)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth_per_drafter: Option<u32>,
-    /// Cap on the bytes in all slots. [bytes]
+    /// Cap on the bytes in all slots. (bytes)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_total: Option<Bytes>,
-    /// Cap on the bytes in each bucket's slots. [bytes]
+    /// Cap on the bytes in each bucket's slots. (bytes)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_bucket: Option<Bytes>,
-    /// Cap on the bytes in each drafter's slots. [bytes]
+    /// Cap on the bytes in each drafter's slots. (bytes)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_drafter: Option<Bytes>,
     /// Where hidden states wait.
@@ -204,16 +204,16 @@ pub struct Policy {
     pub mix_window_min: u8,
     /// Where these two act.
     pub mix_enforce: Enforce,
-    /// Samples in flight at which targets pause. [samples]
+    /// Samples in flight at which targets pause. (samples)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gate_high: Option<u32>,
-    /// Samples in flight at which paused targets resume. [samples]
+    /// Samples in flight at which paused targets resume. (samples)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gate_low: Option<u32>,
     /// Optimizer steps after which a trained sample leaves the count of samples in flight: 0 counts it out with its own step,
-    /// 1 with the next, as when a loader returns its lease on asking for more. [steps]
+    /// 1 with the next, as when a loader returns its lease on asking for more. (steps)
     pub gate_lag: u8,
-    /// Interval at which a pool is looked at; zero looks at every change. [ns]
+    /// Interval at which a pool is looked at; zero looks at every change. (ns)
     #[serde(rename = "poll_ns")]
     pub poll: Span,
     /// Times a failed microbatch is tried again before it is given up and listed.

@@ -35,6 +35,6 @@ pub struct Header {
     pub facts: BTreeMap<String, String>,
     /// The resolved configuration, as the file it would be.
     pub config: String,
-    /// The length of every sample in the order of the data. [tokens]
+    /// The length of every sample in the order of the data. (tokens)
     pub lengths: Vec<u32>,
 }

@@ -313,7 +313,12 @@ fn a_random_choice_hangs_on_the_seed_and_every_discipline_on_the_policy() {
         };
         let mut work = Work::round(60, 5, 2);
         work.seed = seed;
-        let mut driver = Driver::new(work.core(&policy), Times::STEADY);
+        let times = Times {
+            train: 300,
+            spread: 150,
+            ..Times::STEADY
+        };
+        let mut driver = Driver::new(work.core(&policy), times);
         assert_eq!(driver.run(), End::Done);
         driver.digest()
     };

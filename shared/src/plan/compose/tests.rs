@@ -54,7 +54,7 @@ fn distinct(counts: &[u32]) -> usize {
     counts.iter().filter(|&&n| n > 0).count()
 }
 
-/// Total variation distance of a step's mix from the plan's. [1/1000, rounded up]
+/// Total variation distance of a step's mix from the plan's. (1/1000, rounded up)
 fn distance(plan: &Plan, step: &[u32]) -> u64 {
     let all = plan.bucket_counts();
     let (total, size): (u32, u32) = (all.iter().sum(), step.iter().sum());
