@@ -1,6 +1,7 @@
 //! Random runs: a seed draws work, policy, service times and faults. Invariants hold after every event, and all work ends.
 
 use crate::common::{Driver, End, Fault, Times, Work, Worker};
+use shared::core::{Event, Outcome};
 use shared::draw::{Seed, Stream};
 use shared::id::Bytes;
 use shared::metrics::{Detail, Meter};
@@ -9,7 +10,7 @@ use shared::policy::{
     Admission, Assignment, Barrier, Enforce, Input, Placement, Policy, Queue, Release, Severity,
     Take, Transport, preset,
 };
-use shared::record::replay;
+use shared::record::{Record, replay};
 use shared::time::Span;
 
 /// Random choices, each by its number.
@@ -208,7 +209,7 @@ fn draw_faults(dice: &mut Dice, policy: &Policy) -> Vec<(u64, Fault)> {
 }
 
 /// Runs one seed; returns the digest of its records and whether it ended.
-fn run(seed: u64) -> (u64, bool) {
+fn run(seed: u64, met: &mut Met) -> (u64, bool) {
     let case = Case::draw(seed);
     let mut driver = case.driver();
     let end = driver.run();
@@ -231,6 +232,7 @@ fn run(seed: u64) -> (u64, bool) {
         );
     }
     check_replay(&case, &driver);
+    met.count(case.policy.queue, &driver.records);
     (driver.digest(), end == End::Done)
 }
 
@@ -274,18 +276,59 @@ impl Drop for Named {
     }
 }
 
+/// How often each kind of trouble met each discipline: a green run proves nothing about what never happened.
+#[derive(Default)]
+struct Met(std::collections::BTreeMap<(String, &'static str), u32>);
+
+impl Met {
+    fn count(&mut self, queue: Queue, records: &[Record]) {
+        for event in records.iter().map(|r| r.event) {
+            let failed = Outcome::Failed;
+            let kind = match event {
+                Event::ForwardEnded { outcome, .. } if outcome == failed => "forward failed",
+                Event::StageEnded { outcome, .. } if outcome == failed => "stage failed",
+                Event::FetchEnded { outcome, .. } if outcome == failed => "fetch failed",
+                Event::TrainEnded { outcome, .. } if outcome == failed => "train failed",
+                Event::TargetLost(_) => "target lost",
+                Event::DrafterLost(_) => "drafter lost",
+                Event::TargetJoined(_) => "target joined",
+                Event::DrafterJoined(_) => "drafter joined",
+                Event::StopAsked => "stop asked",
+                _ => continue,
+            };
+            *self.0.entry((format!("{queue:?}"), kind)).or_insert(0) += 1;
+        }
+    }
+
+    fn check(&self, least: u32) {
+        assert_eq!(self.0.len(), 5 * 9, "every trouble meets every discipline");
+        for (what, &times) in &self.0 {
+            assert!(
+                times >= least,
+                "{what:?} happened {times} times, not {least}"
+            );
+        }
+    }
+}
+
 /// Seeds to run: a debug build is slower.
-const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 10_000 };
+const SEEDS: u64 = if cfg!(debug_assertions) {
+    2_000
+} else {
+    10_000
+};
 
 #[test]
 fn whatever_a_seed_draws_ends_and_replays() {
     let (mut ended, mut stalled) = (0, 0);
+    let mut met = Met::default();
     for seed in 0..SEEDS {
         let _named = Named(seed);
-        let (_, is_done) = run(seed);
+        let (_, is_done) = run(seed, &mut met);
         ended += u64::from(is_done);
         stalled += u64::from(!is_done);
     }
+    met.check(SEEDS as u32 / 200);
     assert!(ended > SEEDS * 8 / 10, "{ended} ended, {stalled} stalled");
 }
 
@@ -293,8 +336,8 @@ fn whatever_a_seed_draws_ends_and_replays() {
 fn one_seed_gives_one_digest_and_another_seed_another() {
     let mut digests = std::collections::BTreeSet::new();
     for seed in 0..200 {
-        let (first, _) = run(seed);
-        assert_eq!(first, run(seed).0, "seed {seed}");
+        let (first, _) = run(seed, &mut Met::default());
+        assert_eq!(first, run(seed, &mut Met::default()).0, "seed {seed}");
         digests.insert(first);
     }
     assert!(digests.len() > 190, "{} of 200 differ", digests.len());

@@ -1,78 +1,13 @@
 //! A driver in forty lines of logic: an event list by (time, number), spans by stage, and faults at chosen moments.
 
-use shared::core::{Action, Actions, Core, Event, Group, Outcome, Presence, Stall, check};
-use shared::draw::{Seed, Stream};
+use super::{Fault, Kind, Times, Worker};
+use shared::core::{Action, Actions, Core, Event, Outcome, Presence, Stall, check};
+use shared::draw::Stream;
 use shared::id::{DrafterId, MicrobatchId, TargetId};
 use shared::metrics::{Detail, Meter, Metrics};
 use shared::record::{Encoder, Record};
 use shared::time::{Span, Time};
 use std::collections::BTreeMap;
-
-/// How long work takes. [ns]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    pub(crate) forward: u64,
-    pub(crate) stage: u64,
-    pub(crate) fetch: u64,
-    pub(crate) train: u64,
-    pub(crate) apply: u64,
-    /// Forwards and trainings take up to so much longer, drawn by the seed.
-    pub(crate) spread: u64,
-    /// A wake-up comes so much later than asked for.
-    pub(crate) late: u64,
-    /// Of a thousand pieces of work, so many fail.
-    pub(crate) fail_permille: u64,
-    pub(crate) seed: Seed,
-}
-
-impl Times {
-    pub(crate) const ZERO: Self = Self {
-        forward: 0,
-        stage: 0,
-        fetch: 0,
-        train: 0,
-        apply: 0,
-        spread: 0,
-        late: 0,
-        fail_permille: 0,
-        seed: Seed(0),
-    };
-
-    pub(crate) const STEADY: Self = Self {
-        forward: 100,
-        stage: 10,
-        fetch: 10,
-        train: 60,
-        apply: 5,
-        ..Self::ZERO
-    };
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Worker {
-    Target(u16),
-    Drafter(u16),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// A worker is lost.
-    Lose(Worker),
-    /// A worker is lost by a driver that reports its open work as failed first.
-    LoseLate(Worker),
-    /// A lost worker comes back.
-    Join(Worker),
-    /// The user asks for a stop.
-    Stop,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Forward,
-    Stage,
-    Fetch,
-    Train,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -395,93 +330,6 @@ impl Driver {
         if let Some(Entry::Job(job)) = self.list.remove(&key) {
             self.tell(failed(job.end));
         }
-    }
-
-    /// What must hold of every finished run, whatever happened.
-    fn check_end(&self) {
-        let state = self.core.state();
-        let hs = &state.hs;
-        assert_eq!(
-            (hs.slots.count, hs.alive.count),
-            (0, 0),
-            "nothing is left over"
-        );
-        assert_eq!(state.in_flight, 0, "everything under way came home");
-        assert!(state.holding.is_empty() && state.lanes.iter().all(|lane| lane.is_empty()));
-        let mut stopped = Vec::new();
-        for action in self.records.iter().flat_map(|r| &r.actions) {
-            match *action {
-                Action::StopTarget { target } => stopped.push(Worker::Target(target.0)),
-                Action::StopDrafter { drafter } => stopped.push(Worker::Drafter(drafter.0)),
-                _ => {}
-            }
-        }
-        let targets =
-            (0..state.targets.len()).filter(|&t| state.targets[t].presence != Presence::Lost);
-        let drafters =
-            (0..state.drafters.len()).filter(|&d| state.drafters[d].presence != Presence::Lost);
-        let expected: Vec<_> = targets
-            .map(|t| Worker::Target(t as u16))
-            .chain(drafters.map(|d| Worker::Drafter(d as u16)))
-            .collect();
-        assert_eq!(
-            stopped, expected,
-            "each worker that is there is told to stop once"
-        );
-        self.check_training();
-    }
-
-    /// Replays the orders alone: what is committed was trained in the step that committed it, once.
-    fn check_training(&self) {
-        let drafters = self.core.state().drafters.len();
-        let mut trained = vec![Vec::new(); drafters];
-        let mut commits = vec![0_u32; self.core.plan().microbatches.len()];
-        for record in &self.records {
-            match record.event {
-                Event::TrainEnded {
-                    drafter,
-                    microbatch,
-                    outcome: Outcome::Done,
-                } => trained[drafter.index()].push(microbatch),
-                Event::DrafterLost(drafter) if !self.is_applying(record.at, drafter) => {
-                    trained[drafter.index()].clear();
-                }
-                Event::StepApplied { group, .. } => {
-                    for (d, done) in trained.iter_mut().enumerate() {
-                        if group == Group::All || group == Group::One(DrafterId::from_index(d)) {
-                            done.drain(..).for_each(|id| commits[id.index()] += 1);
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        for (id, (life, &commits)) in self.core.state().lives.iter().zip(&commits).enumerate() {
-            let expected = u32::from(life.status == shared::core::Status::Committed);
-            assert_eq!(
-                commits, expected,
-                "m{id} is trained on exactly once or listed: {life:?}"
-            );
-        }
-    }
-
-    /// Whether a step of a drafter was being applied when it was lost.
-    fn is_applying(&self, at: Time, drafter: DrafterId) -> bool {
-        let mut applying = false;
-        for record in &self.records {
-            let is_mine = |group| group == Group::All || group == Group::One(drafter);
-            match record.event {
-                Event::StepApplied { group, .. } if is_mine(group) => applying = false,
-                Event::DrafterLost(lost) if lost == drafter && record.at == at => return applying,
-                _ => {}
-            }
-            for action in &record.actions {
-                if matches!(*action, Action::Apply { group, .. } if is_mine(group)) {
-                    applying = true;
-                }
-            }
-        }
-        applying
     }
 }
 
