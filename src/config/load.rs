@@ -110,7 +110,7 @@ impl Loaded {
     pub(crate) fn error_at_key(&self, point: Option<&Point>, text: &str) -> ConfigErrors {
         let parts = text.split_once(": ");
         let parsed = parts.and_then(|(key, rest)| Some((KeyPath::parse(key).ok()?, rest)));
-        let (path, message) = parsed.unwrap_or((KeyPath::default(), text));
+        let (path, message) = parsed.unwrap_or_else(|| (KeyPath::default(), text));
         let path = point.map_or_else(|| path.clone(), |point| point.written_as(&path));
         self.error(&path, KeyFault::Other(message.to_owned()))
             .into()

@@ -100,7 +100,7 @@ impl Desk {
     /// A desk with `s.toml`: the small scenario and these policies.
     pub(crate) fn with(policies: &str) -> Self {
         let desk = Self::new();
-        desk.write("s.toml", &format!("{SCENARIO}{policies}"));
+        desk.write("s.toml", format!("{SCENARIO}{policies}"));
         desk
     }
 

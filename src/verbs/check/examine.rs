@@ -41,7 +41,14 @@ pub(super) struct Depth {
 /// Examines points; neighbours with the same work share it.
 #[derive(Default)]
 pub(super) struct Examiner {
-    last: Option<(Resolved, Arc<Vec<u32>>, Result<Work, RunError>)>,
+    last: Option<Prepared>,
+}
+
+/// The work of a point, and what it was made of.
+struct Prepared {
+    resolved: Resolved,
+    lengths: Arc<Vec<u32>>,
+    work: Result<Work, RunError>,
 }
 
 impl Examiner {
@@ -98,18 +105,22 @@ impl Examiner {
 
     /// The work of a point. It does not depend on the policy, so the last one's often serves.
     fn work(&mut self, resolved: &Resolved, case: &Case) -> Result<Work, RunError> {
-        if let Some((last, lengths, work)) = &self.last
-            && Arc::ptr_eq(lengths, &case.lengths)
-            && last.seed == resolved.seed
-            && last.workload == resolved.workload
-            && last.training == resolved.training
-            && last.model == resolved.model
-            && last.costs == resolved.costs
+        if let Some(last) = &self.last
+            && Arc::ptr_eq(&last.lengths, &case.lengths)
+            && last.resolved.seed == resolved.seed
+            && last.resolved.workload == resolved.workload
+            && last.resolved.training == resolved.training
+            && last.resolved.model == resolved.model
+            && last.resolved.costs == resolved.costs
         {
-            return work.clone();
+            return last.work.clone();
         }
         let work = prepare(resolved, &case.lengths);
-        self.last = Some((resolved.clone(), Arc::clone(&case.lengths), work.clone()));
+        self.last = Some(Prepared {
+            resolved: resolved.clone(),
+            lengths: Arc::clone(&case.lengths),
+            work: work.clone(),
+        });
         work
     }
 }
