@@ -275,35 +275,6 @@ fn save_stress(dir: &Path) {
         .iter_mut()
         .for_each(|series| series.points.truncate(1));
     saved(dir, "stress-single", &single);
-    let figures = [svg(&throughput_depth(4, NAMES)), svg(&timeline(NAMES))];
-    let page = report(&Report {
-        title: "dflash sim: reference".to_owned(),
-        summary: vec![
-            "composed reaches 21.5k tok/s ± 0.1 %, 99.9 % of the bound, with 12 HS slots (36 GB)"
-                .to_owned(),
-            "the targets are the bottleneck; a sixth target would buy 9 %".to_owned(),
-        ],
-        tables: vec![Table {
-            caption: "Policies".to_owned(),
-            header: ["policy", "throughput", "bound", "HS slots"]
-                .map(str::to_owned)
-                .to_vec(),
-            rows: vec![
-                ["composed", "21.5k tok/s", "99.9 %", "12"]
-                    .map(str::to_owned)
-                    .to_vec(),
-                ["staged-fifo", "12.0k tok/s", "55.7 %", "60"]
-                    .map(str::to_owned)
-                    .to_vec(),
-            ],
-        }],
-        figures: figures
-            .into_iter()
-            .map(|figure| figure.expect("the figure is drawn"))
-            .collect(),
-        notes: vec!["seed 7, version 0.1.0".to_owned()],
-    });
-    fs::write(dir.join("report.html"), page).expect("the report is written");
 }
 
 fn saved(dir: &Path, stem: &str, figure: &impl Figure) {

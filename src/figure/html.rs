@@ -139,10 +139,12 @@ fn push_table(page: &mut String, table: &Table) {
     page.push_str("</tbody>\n</table>\n</div>\n");
 }
 
-/// Cells that start like a number are set flush right, also with a unit behind.
+/// Cells that start like a number are set flush right, also with a unit behind, and so is the dash in place of one.
 fn is_number(cell: &str) -> bool {
-    cell.trim_start_matches(['-', '+', '−', '<', '±'])
-        .starts_with(|c: char| c.is_ascii_digit())
+    cell == "–"
+        || cell
+            .trim_start_matches(['-', '+', '−', '<', '±'])
+            .starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// An SVG document without what may stand before its first tag, such as an XML declaration.
@@ -176,7 +178,7 @@ body { margin: 0; background: var(--ground); color: var(--ink);
   font: 16px/1.5 \"Noto Sans\", system-ui, \"Segoe UI\", Helvetica, Arial, sans-serif; }
 main { max-width: 1200px; margin: 0 auto; padding: 32px 24px 64px; }
 h1 { font-size: 28px; line-height: 1.25; margin: 0 0 16px; }
-h2 { font-size: 20px; margin: 32px 0 8px; }
+h2 { font-size: 16px; margin: 28px 0 6px; }
 .question { font-size: 18px; color: var(--muted); margin: 0 0 16px; }
 details { margin: 24px 0; }
 summary { cursor: pointer; font-weight: 600; }

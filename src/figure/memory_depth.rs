@@ -90,13 +90,15 @@ impl Figure for MemoryDepth {
     }
 }
 
-/// Whether two policies have the same memory, to within a hundredth, at each depth that both have.
+/// Whether two policies have the same memory, to within a hundredth, at each depth that both have, and have one in common.
 fn coincide(a: &[MemoryPoint], b: &[MemoryPoint]) -> bool {
     let mut common = a
         .iter()
         .flat_map(|p| b.iter().map(move |q| (p, q)))
-        .filter(|(p, q)| p.depth == q.depth);
-    common.all(|(p, q)| (p.hs_gib - q.hs_gib).abs() <= 0.01 * p.hs_gib.abs())
+        .filter(|(p, q)| p.depth == q.depth)
+        .peekable();
+    common.peek().is_some()
+        && common.all(|(p, q)| (p.hs_gib - q.hs_gib).abs() <= 0.01 * p.hs_gib.abs())
 }
 
 impl MemoryDepth {

@@ -44,6 +44,9 @@ pub(crate) struct Pareto {
     pub(crate) bound_tok_s: Option<f64>,
 }
 
+/// So many points have room for markers of full size.
+const FEW_POINTS: usize = 60;
+
 impl Figure for Pareto {
     fn heading(&self) -> &Heading {
         &self.heading
@@ -121,12 +124,17 @@ impl Pareto {
             .map(|p| frame.at(p.hs_gib, p.throughput_tok_s))
             .collect();
         let mut taken = HashSet::new();
+        let radius = if self.points().count() > FEW_POINTS {
+            5.0
+        } else {
+            MARKER_RADIUS
+        };
         for (index, series) in self.policies.iter().enumerate() {
             for point in series.points.iter().filter(|point| !front.contains(point)) {
                 let at = frame.at(point.hs_gib, point.throughput_tok_s);
                 // Thousands of points share few places: one mark per policy and 4 × 4 pixels is enough.
                 if taken.insert((index, (at.0 / 4.0) as i64, (at.1 / 4.0) as i64)) {
-                    draw_bare_marker(sheet, index, at, 5.0, faint(series_color(index), 0.45));
+                    draw_bare_marker(sheet, index, at, radius, faint(series_color(index), 0.5));
                 }
             }
         }

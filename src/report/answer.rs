@@ -11,6 +11,9 @@ use sim::Outcome;
 /// Share of the bound from which on compute, not dispatch, is what limits a run.
 const NEAR_BOUND: f64 = 0.97;
 
+/// Share of its time that the stage that binds computes, from which on the same holds for a short run.
+const NEAR_BUSY: f64 = 0.93;
+
 /// Changes of throughput below this share are not worth a word.
 const WORTH_IT: f64 = 0.01;
 
@@ -96,7 +99,12 @@ fn needs(outcome: &Outcome) -> String {
 
 /// What limits a run and what would help.
 fn limit(outcome: &Outcome, targets: u16, drafters: u16) -> String {
-    if bound_share(outcome) >= NEAR_BOUND {
+    let busy = if outcome.bound.bottleneck() == "targets" {
+        outcome.metrics.target_share(Activity::Busy)
+    } else {
+        outcome.metrics.drafter_share(Activity::Busy)
+    };
+    if bound_share(outcome) >= NEAR_BOUND || busy >= NEAR_BUSY {
         compute_limit(outcome, targets, drafters)
     } else {
         dispatch_limit(outcome)

@@ -11,6 +11,8 @@ mod run_timeline;
 mod search_figures;
 mod summary;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use crate::failure::Failure;
 use crate::figure::Heading;

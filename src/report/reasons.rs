@@ -3,7 +3,7 @@
 use super::group::{Group, point_name};
 use super::quantity::{count, gib, percent};
 use crate::verbs::sim::Searched;
-use shared::core::Stall;
+use shared::core::{Stall, Wait};
 use sim::{End, Row, Verdict};
 
 /// Points of one policy that share a reason.
@@ -135,7 +135,9 @@ pub(crate) fn deadlocks<'a>(searched: &'a Searched, groups: &[Group]) -> Vec<(St
 
 /// What waits, at most `lines_max` lines of it.
 pub(crate) fn waits(stall: &Stall, lines_max: usize) -> Vec<String> {
-    let shown = stall.waits.iter().take(lines_max);
+    let mut waits: Vec<&Wait> = stall.waits.iter().collect();
+    waits.sort_by_key(|wait| telling(wait));
+    let shown = waits.into_iter().take(lines_max);
     let mut lines: Vec<String> = shown.map(ToString::to_string).collect();
     let more = stall.waits.len().saturating_sub(lines_max);
     if more > 0 {
@@ -144,8 +146,20 @@ pub(crate) fn waits(stall: &Stall, lines_max: usize) -> Vec<String> {
     lines
 }
 
-/// The stall in one line.
+/// Waits that tell most about a deadlock come first: drafters end it, targets and queues only fill up behind them.
+const fn telling(wait: &Wait) -> u8 {
+    match wait {
+        Wait::Workers { .. } => 0,
+        Wait::HiddenStates { .. } => 1,
+        Wait::Barrier { .. } => 2,
+        Wait::Begin { .. } | Wait::SlotFor { .. } => 3,
+        Wait::Taker { .. } => 4,
+    }
+}
+
+/// When a run stalled and what was open then, in one line: `at 150.252 s: …`.
 pub(crate) fn stall_line(stall: &Stall) -> String {
     let text = stall.to_string();
-    text.lines().next().unwrap_or_default().to_owned()
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("deadlock ").unwrap_or(line).to_owned()
 }

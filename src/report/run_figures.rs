@@ -62,9 +62,9 @@ pub(crate) fn slots_over_time(
 ) -> SlotsOverTime {
     let series = |run: &Shown<'_>| SlotsSeries {
         name: format!(
-            "{}: mean {:.1}, peak {}",
+            "{}: mean {}, peak {}",
             run.name,
-            run.metrics.peaks.slots_mean(run.metrics.end()),
+            tenths(run.metrics.peaks.slots_mean(run.metrics.end())),
             run.metrics.peaks.slots
         ),
         points: run
@@ -82,6 +82,15 @@ pub(crate) fn slots_over_time(
             "from grant to release; the line is a sample of the run, the peak is that of all of it",
         ),
         series: runs.iter().map(series).collect(),
+    }
+}
+
+/// One decimal, and a second one below 1.
+fn tenths(value: f64) -> String {
+    if value < 0.995 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.1}")
     }
 }
 

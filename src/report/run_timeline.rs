@@ -127,3 +127,60 @@ fn span(worker: usize, (start_s, end_s): (f64, f64), activity: Activity) -> Time
 fn seconds(bar: &Interval) -> (f64, f64) {
     (bar.from.as_ns() as f64 / 1e9, bar.to.as_ns() as f64 / 1e9)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shared::id::{BucketId, MicrobatchId};
+    use shared::time::Time;
+
+    fn bar(work: Work, step: Option<u32>, from: u64, to: u64) -> Interval {
+        Interval {
+            worker: "d0".to_owned(),
+            work,
+            microbatch: Some((MicrobatchId(0), BucketId(2))),
+            step: step.map(StepId),
+            from: Time::from_ns(from * 1_000_000_000),
+            to: Time::from_ns(to * 1_000_000_000),
+        }
+    }
+
+    fn shape(spans: &[TimelineSpan]) -> Vec<(Activity, f64, f64)> {
+        let shape = |span: &TimelineSpan| (span.activity, span.start_s, span.end_s);
+        spans.iter().map(shape).collect()
+    }
+
+    #[test]
+    fn a_target_is_blocked_between_its_work() {
+        let bars = [
+            bar(Work::Stage, None, 4, 6),
+            bar(Work::Forward, None, 0, 5),
+            bar(Work::Forward, None, 9, 12),
+        ];
+        let spans = blocked(0, &bars.iter().collect::<Vec<_>>());
+        assert_eq!(shape(&spans), [(Activity::Blocked, 6.0, 9.0)]);
+    }
+
+    #[test]
+    fn a_drafter_waits_at_the_barrier_of_its_own_steps() {
+        let bars = [
+            bar(Work::Train, Some(0), 0, 3),
+            bar(Work::Train, Some(1), 8, 9),
+        ];
+        let applied = [
+            bar(Work::Apply, Some(0), 5, 6),
+            bar(Work::Apply, Some(1), 9, 10),
+            bar(Work::Apply, Some(2), 20, 21),
+        ];
+        let own: Vec<_> = bars.iter().collect();
+        let spans = applies_and_barriers(0, &own, &applied.iter().collect::<Vec<_>>());
+        assert_eq!(
+            shape(&spans),
+            [
+                (Activity::Apply, 5.0, 6.0),
+                (Activity::Barrier, 3.0, 5.0),
+                (Activity::Apply, 9.0, 10.0),
+            ]
+        );
+    }
+}

@@ -1,9 +1,8 @@
 //! The answer on the terminal: a table of policies, the best one, and what limits it.
 
 use super::group::groups;
-use super::quantity::{count, gib, half_width, percent, whole};
+use super::quantity::{count, gib};
 use super::{Detailed, answer, reasons, tables};
-use crate::results::bound_share;
 use crate::scenario::PolicyFile;
 use crate::verbs::sim::Searched;
 
@@ -50,7 +49,7 @@ pub(crate) fn summary(
 
 fn table(searched: &Searched, detailed: &[Detailed]) -> Vec<Vec<String>> {
     let header = [
-        "policy", "split", "tok/s", "+-", "of bound", "slots", "HS GiB", "host GiB", "buckets",
+        "policy", "split", "tok/s", "+-", "% bound", "slots", "HS GiB", "host GiB", "buckets",
         "tv max", "exc", "outcome",
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
@@ -58,12 +57,13 @@ fn table(searched: &Searched, detailed: &[Detailed]) -> Vec<Vec<String>> {
         let row = &searched.rows[detail.row];
         let policy = &searched.cases[row.index].file.policy;
         let metrics = &detail.outcome.metrics;
+        let [tok_s, half, share] = tables::speed(searched, detail);
         rows.push(vec![
             detail.name.clone(),
             format!("{}+{}", policy.targets, policy.drafters),
-            whole(row.throughput.mean),
-            half_width(&row.throughput),
-            format!("{} %", percent(bound_share(&detail.outcome))),
+            tok_s,
+            half,
+            share,
             metrics.peaks.slots.to_string(),
             gib(metrics.peaks.alive_bytes.0),
             gib(detail.outcome.memory.host.total().0),
@@ -73,8 +73,19 @@ fn table(searched: &Searched, detailed: &[Detailed]) -> Vec<Vec<String>> {
             tables::outcome(searched, detail),
         ]);
     }
+    drop_zeros(&mut rows, "exc");
     fit(&mut rows);
     rows
+}
+
+/// Leaves out the column with this header if it says nothing.
+fn drop_zeros(rows: &mut [Vec<String>], header: &str) {
+    let column = rows[0].iter().position(|cell| cell == header);
+    if let Some(column) = column.filter(|&c| rows[1..].iter().all(|row| row[c] == "0")) {
+        for row in rows {
+            row.remove(column);
+        }
+    }
 }
 
 /// Cuts names in the first column so that a line fits the terminal, but leaves at least [`NAME_MIN`] characters.

@@ -7,7 +7,7 @@ use crate::figure::Table;
 use crate::results::bound_share;
 use crate::verbs::sim::Searched;
 use shared::core::Activity;
-use sim::Part;
+use sim::{End, Part};
 
 fn table(caption: &str, header: &[&str], rows: Vec<Vec<String>>) -> Table {
     Table {
@@ -24,12 +24,13 @@ pub(crate) fn policies(searched: &Searched, detailed: &[Detailed]) -> Table {
         let policy = &searched.cases[row.index].file.policy;
         let metrics = &detail.outcome.metrics;
         let (peaks, mix) = (&metrics.peaks, &metrics.mix);
+        let [tok_s, half, share] = speed(searched, detail);
         vec![
             detail.name.clone(),
             format!("{} + {}", policy.targets, policy.drafters),
-            whole(row.throughput.mean),
-            half_width(&row.throughput),
-            percent(bound_share(&detail.outcome)),
+            tok_s,
+            half,
+            share,
             peaks.slots.to_string(),
             gib(peaks.slot_bytes.0),
             gib(peaks.alive_bytes.0),
@@ -61,6 +62,19 @@ pub(crate) fn policies(searched: &Searched, detailed: &[Detailed]) -> Table {
         ],
         detailed.iter().map(row).collect(),
     )
+}
+
+/// Throughput [tok/s], half of its interval [tok/s] and its share of the bound [%]; dashes for a run that hung.
+pub(crate) fn speed(searched: &Searched, detail: &Detailed) -> [String; 3] {
+    if detail.outcome.end != End::Done {
+        return ["–"; 3].map(str::to_owned);
+    }
+    let throughput = &searched.rows[detail.row].throughput;
+    [
+        whole(throughput.mean),
+        half_width(throughput),
+        percent(bound_share(&detail.outcome)),
+    ]
 }
 
 /// How a policy fared: `best`, `done`, `excluded`, `deadlock`, `infeasible`.
@@ -169,18 +183,19 @@ fn memory_row(policy: &str, place: &str, part: &Part, there: u64) -> Vec<String>
 
 /// Points that share a reason, below `caption`; `None` if there are none.
 pub(crate) fn reasons(caption: &str, reasons: &[Reason]) -> Option<Table> {
+    let has_speed = reasons.iter().any(|reason| reason.speed > 0.0);
     let row = |reason: &Reason| {
-        vec![
-            reason.name.clone(),
-            reason.points.to_string(),
-            if reason.speed > 0.0 {
-                whole(reason.speed)
-            } else {
-                "–".to_owned()
-            },
-            reason.text.clone(),
-        ]
+        let mut cells = vec![reason.name.clone(), reason.points.to_string()];
+        if has_speed {
+            cells.push(whole(reason.speed));
+        }
+        cells.push(reason.text.clone());
+        cells
     };
-    let header = ["policy", "points", "fastest tok/s", "reason (of the first)"];
-    (!reasons.is_empty()).then(|| table(caption, &header, reasons.iter().map(row).collect()))
+    let header: &[&str] = if has_speed {
+        &["policy", "points", "fastest tok/s", "reason (of the first)"]
+    } else {
+        &["policy", "points", "reason (of the first)"]
+    };
+    (!reasons.is_empty()).then(|| table(caption, header, reasons.iter().map(row).collect()))
 }
