@@ -1,10 +1,10 @@
 //! The event loop: pops the earliest event, tells the core, and schedules the end of whatever the core orders. It decides nothing.
 
 use crate::events::Events;
-use crate::faults::{Fault, FaultKind, FaultList, Worker};
+use crate::faults::{FaultKind, FaultList, Worker};
 use crate::links::Links;
 use crate::service::ServiceTimes;
-use shared::core::{Action, Actions, Core, Event, Group, Outcome, Presence, Stall};
+use shared::core::{Action, Actions, Core, Event, Group, Life, Outcome, Presence, Stall, Status};
 use shared::id::{DrafterId, MicrobatchId, StepId, TargetId};
 use shared::time::{Span, Time};
 
@@ -264,85 +264,61 @@ impl<'a> Engine<'a> {
         self.now + self.machine.faults.slowed(span, worker, self.now)
     }
 
-    /// Lets the next fault happen: open work of a lost worker is reported as failed before it is.
+    /// Lets the next fault happen.
     fn inject(&mut self, core: &mut Core, observer: &mut impl Observe) {
         let fault = self.machine.faults.pop(self.now).expect("a fault is due");
         self.events
             .set(self.slots.fault(), self.machine.faults.next());
-        match (fault.kind, fault.worker) {
-            (FaultKind::Lost, Worker::Target(target)) => self.lose_target(target, core, observer),
-            (FaultKind::Lost, Worker::Drafter(_)) => self.lose_drafter(fault, core, observer),
-            (FaultKind::Joined, worker) => {
-                let (absent, event) = match worker {
-                    Worker::Target(t) => (
-                        core.state().targets[t.index()].presence == Presence::Lost,
-                        Event::TargetJoined(t),
-                    ),
-                    Worker::Drafter(d) => (
-                        core.state().drafters[d.index()].presence == Presence::Lost,
-                        Event::DrafterJoined(d),
-                    ),
-                };
-                if absent {
-                    self.tell(event, core, observer);
-                }
+        let presence = match fault.worker {
+            Worker::Target(target) => core.state().targets[target.index()].presence,
+            Worker::Drafter(drafter) => core.state().drafters[drafter.index()].presence,
+        };
+        match (fault.kind, fault.worker, presence) {
+            (FaultKind::Lost, Worker::Target(target), Presence::Present) => {
+                self.lose_target(target, core, observer);
             }
+            (FaultKind::Lost, Worker::Drafter(drafter), Presence::Present) => {
+                self.lose_drafter(drafter, core, observer);
+            }
+            (FaultKind::Joined, Worker::Target(target), Presence::Lost) => {
+                self.tell(Event::TargetJoined(target), core, observer);
+            }
+            (FaultKind::Joined, Worker::Drafter(drafter), Presence::Lost) => {
+                self.tell(Event::DrafterJoined(drafter), core, observer);
+            }
+            // Who is gone cannot be lost, who is there cannot join.
+            (FaultKind::Lost | FaultKind::Joined, ..) => {}
         }
     }
 
+    /// A target is lost: the core hears of it first, then of the failure of what was open.
     fn lose_target(&mut self, target: TargetId, core: &mut Core, observer: &mut impl Observe) {
-        if core.state().targets[target.index()].presence != Presence::Present {
-            return;
-        }
-        let outcome = Outcome::Failed;
+        let copies = moving(core, |life| life.at_target == Some(target));
+        self.tell(Event::TargetLost(target), core, observer);
         self.events.set(self.slots.target(target), None);
         if let Some(microbatch) = self.forwards[target.index()].take() {
-            let event = Event::ForwardEnded {
-                target,
-                microbatch,
-                outcome,
-            };
-            self.tell(event, core, observer);
-            // The core may give a worker that failed new work before it learns that it is gone.
-            self.events.set(self.slots.target(target), None);
-            if let Some(microbatch) = self.forwards[target.index()].take() {
-                self.tell(
-                    Event::ForwardEnded {
-                        target,
-                        microbatch,
-                        outcome,
-                    },
-                    core,
-                    observer,
-                );
-            }
+            let outcome = Outcome::Failed;
+            self.tell(
+                Event::ForwardEnded {
+                    target,
+                    microbatch,
+                    outcome,
+                },
+                core,
+                observer,
+            );
         }
-        self.fail_copies(core, observer, |core, id| {
-            core.state().lives[id.index()].at_target == Some(target)
-        });
-        self.tell(Event::TargetLost(target), core, observer);
+        self.fail_copies(&copies, core, observer);
     }
 
-    fn lose_drafter(&mut self, fault: Fault, core: &mut Core, observer: &mut impl Observe) {
-        let Worker::Drafter(drafter) = fault.worker else {
-            return;
-        };
-        let d = &core.state().drafters[drafter.index()];
-        if !d.is_present() {
-            return;
-        }
-        if d.applying {
-            // Nobody can be lost from within a collective: it fails or ends as a whole, and here it ends.
-            self.machine
-                .faults
-                .postpone(fault, self.now + self.machine.service.apply());
-            self.events
-                .set(self.slots.fault(), self.machine.faults.next());
-            return;
-        }
-        let outcome = Outcome::Failed;
-        self.events.set(self.slots.drafter(drafter), None);
-        if let Some(DrafterWork::Train(microbatch)) = self.drafters[drafter.index()].take() {
+    /// A drafter is lost, likewise. An optimizer step under way still ends for all.
+    fn lose_drafter(&mut self, drafter: DrafterId, core: &mut Core, observer: &mut impl Observe) {
+        let copies = moving(core, |life| life.at_drafter == Some(drafter));
+        self.tell(Event::DrafterLost(drafter), core, observer);
+        if let Some(DrafterWork::Train(microbatch)) = self.drafters[drafter.index()] {
+            self.drafters[drafter.index()] = None;
+            self.events.set(self.slots.drafter(drafter), None);
+            let outcome = Outcome::Failed;
             self.tell(
                 Event::TrainEnded {
                     drafter,
@@ -352,41 +328,35 @@ impl<'a> Engine<'a> {
                 core,
                 observer,
             );
-            self.events.set(self.slots.drafter(drafter), None);
-            if let Some(DrafterWork::Train(microbatch)) = self.drafters[drafter.index()].take() {
-                self.tell(
-                    Event::TrainEnded {
-                        drafter,
-                        microbatch,
-                        outcome,
-                    },
-                    core,
-                    observer,
-                );
-            }
         }
-        self.fail_copies(core, observer, |core, id| {
-            core.state().lives[id.index()].at_drafter == Some(drafter)
-        });
-        self.tell(Event::DrafterLost(drafter), core, observer);
+        self.fail_copies(&copies, core, observer);
     }
 
     fn fail_copies(
         &mut self,
+        copies: &[MicrobatchId],
         core: &mut Core,
         observer: &mut impl Observe,
-        is_hit: impl Fn(&Core, MicrobatchId) -> bool,
     ) {
-        loop {
-            let hit = self.machine.links.take_out(self.now, |id| is_hit(core, id));
+        for &id in copies {
+            let failed = self.machine.links.take_out(self.now, |moving| moving == id);
             for link in 0..self.slots.links {
                 self.events
                     .set(self.slots.link(link), self.machine.links.next(link));
             }
-            match hit {
-                Some(event) => self.tell(event, core, observer),
-                None => return,
+            if let Some(event) = failed {
+                self.tell(event, core, observer);
             }
         }
     }
+}
+
+/// Hidden states that are being copied from or to a memory.
+fn moving(core: &Core, lie_there: impl Fn(&Life) -> bool) -> Vec<MicrobatchId> {
+    let is_moving = |life: &Life| matches!(life.status, Status::Staging | Status::Fetching);
+    let lives = core.state().lives.iter().enumerate();
+    lives
+        .filter(|(_, life)| is_moving(life) && lie_there(life))
+        .map(|(i, _)| MicrobatchId::from_index(i))
+        .collect()
 }

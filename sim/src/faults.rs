@@ -94,11 +94,6 @@ impl FaultList {
         self.pending.pop_if(|fault| fault.at <= now)
     }
 
-    pub(crate) fn postpone(&mut self, fault: Fault, at: Time) {
-        self.pending.push(Fault { at, ..fault });
-        self.sort();
-    }
-
     /// Whether a worker will still join.
     pub(crate) fn can_help(&self) -> bool {
         self.pending

@@ -19,7 +19,7 @@ mod read;
 #[cfg(test)]
 mod spec_tests;
 
-pub(crate) use error::{ConfigError, ConfigErrors, Place, Source};
+pub(crate) use error::ConfigErrors;
 pub(crate) use kind::{Kind, refuse_ranges};
 pub(crate) use load::{Loaded, load};
 pub(crate) use points::{POINTS_MAX, Point, Points};

@@ -4,7 +4,7 @@ use super::group::{Group, groups};
 use super::run_timeline::STEPS_RECORDED;
 use crate::failure::Failure;
 use crate::output::OutputDir;
-use crate::scenario::{Case, PolicyFile};
+use crate::scenario::{Case, Expect, PolicyFile};
 use crate::verbs::best;
 use crate::verbs::sim::Searched;
 use shared::core::{Action, Core, Event};
@@ -121,6 +121,8 @@ pub(crate) fn header(case: &Case, driver: &str) -> Result<Header, Failure> {
         ("plan", provenance.plan_hash.clone()),
     ];
     let mut file = case.file.clone();
+    // What was expected of a run is no part of what it was.
+    file.expect = Expect::default();
     file.provenance = provenance;
     let config = toml::to_string(&file)
         .map_err(|e| Failure::usage(format!("the configuration cannot be written as TOML: {e}")))?;
