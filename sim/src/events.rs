@@ -1,68 +1,40 @@
-//! The event list: at most one pending event a slot, the earliest found by a winner tree.
+//! The event list: at most one pending event a slot, the earliest found by looking at all.
 //!
-//! Every worker, link and timer of a run owns one slot, so the list is small and fixed. A winner (tournament) tree over the slots needs one
-//! walk from leaf to root per change and no comparison of payloads. Equal times leave by slot, lowest first: that rule is part of the
-//! result.
+//! Every worker, link and timer of a run owns one slot, so the list is small and fixed: one box has about twenty, which are looked through
+//! faster than any tree over them is kept up to date. Equal times leave by slot, lowest first: that rule is part of the result.
 
 use shared::time::Time;
 
 /// Pending times by slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
-    /// Times of the leaves; `NEVER` for a slot without an event. Padded to a power of two.
+    /// `NEVER` for a slot without an event.
     times: Vec<u64>,
-    /// Winner of each inner node, root at 1.
-    winners: Vec<u32>,
-    leaves: usize,
 }
 
 const NEVER: u64 = u64::MAX;
 
 impl Events {
     pub(crate) fn new(slots: usize) -> Self {
-        let leaves = slots.next_power_of_two().max(2);
-        let mut events = Self {
-            times: vec![NEVER; leaves],
-            winners: vec![0; leaves],
-            leaves,
-        };
-        for node in (1..leaves).rev() {
-            events.winners[node] = events.winner_below(node);
+        Self {
+            times: vec![NEVER; slots],
         }
-        events
     }
 
     /// Sets the time of a slot's event, or `None` for no event.
     pub(crate) fn set(&mut self, slot: usize, at: Option<Time>) {
         self.times[slot] = at.map_or(NEVER, Time::as_ns);
-        let mut node = (self.leaves + slot) / 2;
-        while node >= 1 {
-            self.winners[node] = self.winner_below(node);
-            node /= 2;
-        }
     }
 
     /// The earliest event's time and slot.
     pub(crate) fn first(&self) -> Option<(Time, usize)> {
-        let slot = self.winners[1] as usize;
-        let at = self.times[slot];
-        (at != NEVER).then(|| (Time::from_ns(at), slot))
-    }
-
-    fn winner_below(&self, node: usize) -> u32 {
-        let child = |child: usize| {
-            if child >= self.leaves {
-                (child - self.leaves) as u32
-            } else {
-                self.winners[child]
+        let (mut first, mut slot) = (NEVER, 0);
+        for (i, &at) in self.times.iter().enumerate() {
+            if at < first {
+                (first, slot) = (at, i);
             }
-        };
-        let (left, right) = (child(2 * node), child(2 * node + 1));
-        if self.times[right as usize] < self.times[left as usize] {
-            right
-        } else {
-            left
         }
+        (first != NEVER).then(|| (Time::from_ns(first), slot))
     }
 }
 
