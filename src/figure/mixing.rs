@@ -37,6 +37,7 @@ pub(crate) struct Mixing {
 
 const NAME_WIDTH: f64 = 290.0;
 const ROW_MIN: f64 = 110.0;
+const ROW_MAX: f64 = 240.0;
 const PANEL_GAP: f64 = 60.0;
 
 impl Figure for Mixing {
@@ -53,7 +54,8 @@ impl Figure for Mixing {
     }
 
     fn height(&self) -> f64 {
-        SHEET_HEIGHT.max(self.policies.len() as f64 * ROW_MIN + 330.0)
+        let needed = |row: f64| self.policies.len() as f64 * row + 330.0;
+        SHEET_HEIGHT.min(needed(ROW_MAX)).max(needed(ROW_MIN))
     }
 
     fn draw(&self, sheet: &mut Sheet, top: f64) {

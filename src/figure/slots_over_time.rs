@@ -30,6 +30,8 @@ pub(crate) struct SlotsOverTime {
 
 /// Least height of a panel with its name and the labels below it.
 const PANEL_MIN: f64 = 190.0;
+/// Greatest height of a panel.
+const PANEL_MAX: f64 = 420.0;
 /// Height taken by heading and axis title, generously.
 const AROUND: f64 = 230.0;
 /// Ticks that a low panel has room for.
@@ -49,7 +51,8 @@ impl Figure for SlotsOverTime {
     }
 
     fn height(&self) -> f64 {
-        SHEET_HEIGHT.max(self.series.len() as f64 * PANEL_MIN + AROUND)
+        let needed = |panel: f64| self.series.len().max(1) as f64 * panel + AROUND;
+        SHEET_HEIGHT.min(needed(PANEL_MAX)).max(needed(PANEL_MIN))
     }
 
     fn draw(&self, sheet: &mut Sheet, top: f64) {

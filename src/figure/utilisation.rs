@@ -39,6 +39,8 @@ pub(crate) struct Utilisation {
 
 /// Longest name of a worker shown whole.
 const NAME_WIDTH: f64 = 160.0;
+/// Least share that can be seen.
+const SHARE_SHOWN: f64 = 0.0005;
 const GROUP_HEADER: f64 = 46.0;
 const ROW_MIN: f64 = 32.0;
 const ROW_MAX: f64 = 72.0;
@@ -68,7 +70,10 @@ impl Figure for Utilisation {
     }
 
     fn draw(&self, sheet: &mut Sheet, top: f64) {
-        let used = |index: &usize| self.workers().any(|worker| shares(worker)[*index] > 0.0);
+        let used = |index: &usize| {
+            self.workers()
+                .any(|worker| shares(worker)[*index] >= SHARE_SHOWN)
+        };
         let has_rest = self
             .workers()
             .any(|worker| shares(worker).iter().sum::<f64>() < 0.99);

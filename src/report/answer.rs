@@ -179,7 +179,9 @@ fn dispatch_limit(outcome: &Outcome) -> String {
     let copying = metrics
         .target_share(Activity::Copying)
         .max(metrics.drafter_share(Activity::Copying));
-    let advice = if copying > 0.05 {
+    let advice = if metrics.target_share(Activity::Starved) > 0.1 {
+        "the run is so short that its start and end count most"
+    } else if copying > 0.05 {
         "a faster transport, or copies that run beside compute, would help"
     } else if metrics.target_share(Activity::Blocked) > 0.05
         && metrics.drafter_share(Activity::Starved) > 0.05
@@ -188,7 +190,7 @@ fn dispatch_limit(outcome: &Outcome) -> String {
     } else if metrics.drafter_share(Activity::Barrier) > 0.05 {
         "the barrier of the optimizer step costs most: a larger grad_accum or shared assignment evens it out"
     } else {
-        "the run is too short for its start and end not to count, or its workers are uneven"
+        "its workers are uneven, or its start and end count"
     };
     format!(
         "Dispatch limits it, not compute: targets are {}; drafters are {}; {advice}.",

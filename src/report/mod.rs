@@ -100,8 +100,9 @@ fn figures(
     if let Some(figure) = search_figures::memory_depth(searched, groups, heading) {
         figures.push(drawn(dir, "memory-depth", &figure)?);
     }
-    let pareto = search_figures::pareto(searched, groups, heading);
-    figures.push(drawn(dir, "pareto", &pareto)?);
+    if let Some(figure) = search_figures::pareto(searched, groups, heading) {
+        figures.push(drawn(dir, "pareto", &figure)?);
+    }
     let utilisation = run_figures::utilisation(&runs, heading);
     figures.push(drawn(dir, "utilisation", &utilisation)?);
     let slots = run_figures::slots_over_time(&runs, heading);

@@ -129,7 +129,12 @@ pub(crate) fn mixing(runs: &[Shown<'_>], heading: impl Fn(&str, &str) -> Heading
             .iter()
             .filter(|s| s.is_full)
             .collect();
-        let most = run.buckets.len();
+        // Without a full step there is nothing to show.
+        let most = if full.is_empty() {
+            0
+        } else {
+            run.buckets.len()
+        };
         let mut share_by_distinct = vec![0.0; most];
         for step in &full {
             let place = (step.distinct as usize).clamp(1, most.max(1)) - 1;

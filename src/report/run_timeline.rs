@@ -1,5 +1,6 @@
 //! The timeline of a run's first optimizer steps: work as it was recorded, waiting as what lies between.
 
+use super::quantity::count;
 use super::run_figures::Shown;
 use crate::figure::{Activity, Heading, StepMark, Timeline, TimelineSpan};
 use shared::id::StepId;
@@ -40,11 +41,8 @@ pub(crate) fn timeline(run: &Shown<'_>, heading: impl Fn(&str, &str) -> Heading)
     for span in &mut spans {
         span.end_s = span.end_s.min(end);
     }
-    let shown = format!(
-        "policy {}, the first {} optimizer steps",
-        run.name,
-        applied.len()
-    );
+    let steps = count(applied.len(), "optimizer step");
+    let shown = format!("policy {}, the first {steps}", run.name);
     Timeline {
         heading: heading("What the workers do", &shown),
         buckets: run.buckets.to_vec(),

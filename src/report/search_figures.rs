@@ -68,12 +68,16 @@ pub(crate) fn memory_depth(
     })
 }
 
-/// Throughput against memory of all points that are done.
+/// Throughput against memory of all points that are done; `None` if these are fewer than two.
 pub(crate) fn pareto(
     searched: &Searched,
     groups: &[Group],
     heading: impl Fn(&str, &str) -> Heading,
-) -> Pareto {
+) -> Option<Pareto> {
+    let done = groups.iter().flat_map(|group| group.done(searched));
+    if done.count() < 2 {
+        return None;
+    }
     let point = |row: usize| {
         let row = &searched.rows[row];
         let bytes = row.outcome.as_ref().map(|o| o.metrics.peaks.alive_bytes.0);
@@ -100,7 +104,7 @@ pub(crate) fn pareto(
         }
     });
     let shown = format!("all points that are done{}", mark_explained(searched));
-    Pareto {
+    Some(Pareto {
         heading: heading("Throughput against memory", &shown),
         policies: groups.iter().map(series).collect(),
         front: searched
@@ -111,7 +115,7 @@ pub(crate) fn pareto(
             .collect(),
         chosen,
         bound_tok_s: common_bound(searched),
-    }
+    })
 }
 
 fn sweeps_depth(searched: &Searched, groups: &[Group]) -> bool {

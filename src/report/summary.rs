@@ -125,7 +125,9 @@ fn paragraph(start: &str, text: &str) -> Vec<String> {
     let indent = " ".repeat(start.chars().count());
     let mut lines = vec![start.to_owned()];
     let mut is_empty = true;
-    for word in text.split_whitespace() {
+    // A number and its percent sign stay together.
+    let text = text.replace(" %", "\u{a0}%");
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
         let last = lines.len() - 1;
         let length = lines[last].chars().count() + word.chars().count();
         if is_empty {
@@ -138,7 +140,8 @@ fn paragraph(start: &str, text: &str) -> Vec<String> {
         }
         is_empty = false;
     }
-    lines
+    let plain = |line: &String| line.replace('\u{a0}', " ");
+    lines.iter().map(plain).collect()
 }
 
 fn reason_lines(kind: &str, reasons: &[reasons::Reason]) -> Vec<String> {
@@ -178,6 +181,8 @@ mod tests {
         let lines = paragraph("ties: ", &"word ".repeat(60));
         assert!(lines.len() > 2, "{lines:?}");
         assert!(lines.iter().all(|line| line.chars().count() <= WIDTH));
+        let lines_of_shares = paragraph("", &"100 % ".repeat(60));
+        assert!(lines_of_shares.iter().all(|line| !line.starts_with('%')));
         assert!(lines[0].starts_with("ties: word") && lines[1].starts_with("      word"));
     }
 
