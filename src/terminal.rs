@@ -1,9 +1,4 @@
 //! What appears on the terminal: answers on standard output, progress and complaints on standard error.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "this is the one place that prints"
-)]
 
 use crate::failure::Failure;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

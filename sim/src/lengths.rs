@@ -21,7 +21,7 @@ pub fn draw_lengths(workload: &Workload, seed: Seed) -> Option<Vec<u32>> {
             max,
         } => each(&|word| {
             let normal: f64 = StandardNormal.sample(&mut Words(word));
-            let length = f64::from(*median) * (sigma * normal).exp();
+            let length = median * (sigma * normal).exp();
             length.round().clamp(f64::from(*min), f64::from(*max)) as u32
         }),
         Lengths::Uniform { min, max } => each(&|word| min + scaled(word, u64::from(max - min) + 1)),
@@ -32,7 +32,9 @@ pub fn draw_lengths(workload: &Workload, seed: Seed) -> Option<Vec<u32>> {
                 left -= share.share;
                 left < 0.0
             });
-            hit.or(shares.last()).expect("a mixture has parts").tokens
+            hit.or_else(|| shares.last())
+                .expect("a mixture has parts")
+                .tokens
         }),
         Lengths::File(_) | Lengths::Data | Lengths::Microbatches { .. } => None,
     }

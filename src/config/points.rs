@@ -142,11 +142,13 @@ impl Loaded {
 
 impl Points {
     /// How many there are; at least one.
+    #[cfg(test)]
     pub(crate) const fn len(&self) -> usize {
         self.count
     }
 
     /// The dotted paths of all swept fields, sorted: the keys that [`Point::swept`] may hold.
+    #[cfg(test)]
     pub(crate) fn columns(&self) -> Vec<String> {
         let sweep = self.sweep.iter().map(|axis| axis.path.to_string());
         let policy = self.policy_columns.iter().map(|field| column(field));

@@ -22,6 +22,7 @@ use crate::verbs::sim::Searched;
 
 pub(crate) use detail::{Detailed, details, header};
 use run_figures::{Shown, run_figures};
+pub(crate) use run_timeline::STEPS_RECORDED;
 pub(crate) use summary::summary;
 
 use group::{Group, groups, slots_max};

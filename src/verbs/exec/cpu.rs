@@ -192,7 +192,7 @@ impl Setup {
             target: self.target.clone(),
             drafter: self.drafter.clone(),
             optimizer,
-            blocks: self.blocks.clone(),
+            blocks: self.blocks,
             anchors_max: self.section.drafter.anchors,
             seed: ready.case.file.seed,
             steps: Some(steps),
@@ -263,7 +263,7 @@ fn drafter(
         let path = data::beside(folder, path);
         return Drafter::load(&path, target).map_err(|e| Failure::data(e.to_string()));
     }
-    let mask = section.mask_token_id.or(tokenizer.mask_id()).ok_or_else(|| {
+    let mask = section.mask_token_id.or_else(|| tokenizer.mask_id()).ok_or_else(|| {
         usage(&"mask_token_id: this tokenizer has no mask token; name an id that has a row in the target's embedding and never occurs, such as 151669 for Qwen3")
     })?;
     let size = DrafterSize {

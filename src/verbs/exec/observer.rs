@@ -17,9 +17,6 @@ use std::io::Write;
 /// Fields of one line of metrics.jsonl.
 pub(crate) type Fields = Map<String, Value>;
 
-/// Steps that the timeline shows.
-const TIMELINE_STEPS: u32 = 3;
-
 /// Watches a run.
 pub(crate) struct Recorder<'a> {
     encoder: Encoder,
@@ -51,7 +48,7 @@ impl<'a> Recorder<'a> {
             .map_err(|e| trace.failed(e))?;
         let detail = Detail {
             points: true,
-            timeline_steps: TIMELINE_STEPS,
+            timeline_steps: report::STEPS_RECORDED,
         };
         Ok(Self {
             encoder,
