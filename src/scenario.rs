@@ -158,7 +158,7 @@ pub(crate) struct Case {
     pub(crate) swept: BTreeMap<String, String>,
     /// Which policy entry of the scenario.
     pub(crate) entry: usize,
-    /// Lengths of its samples. [tokens]
+    /// Lengths of its samples. (tokens)
     pub(crate) lengths: Arc<Vec<u32>>,
     /// How to search among cases.
     pub(crate) search: Search,

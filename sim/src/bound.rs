@@ -11,7 +11,7 @@ pub struct Bound {
     pub targets: Span,
     /// All trainings and optimizer steps: each step takes at least the mean over the drafters and at least its longest microbatch.
     pub drafters: Span,
-    /// Real tokens of the plan. [tokens]
+    /// Real tokens of the plan. (tokens)
     pub tokens: u64,
     /// Samples of the plan.
     pub samples: u64,
@@ -65,17 +65,17 @@ impl Bound {
         }
     }
 
-    /// The bound. [tok/s]
+    /// The bound. (tok/s)
     pub fn tokens_per_s(&self) -> f64 {
         per_second(self.tokens, self.targets.max(self.drafters))
     }
 
-    /// What the targets could feed. [tok/s]
+    /// What the targets could feed. (tok/s)
     pub fn target_tokens_per_s(&self) -> f64 {
         per_second(self.tokens, self.targets)
     }
 
-    /// What the drafters could train. [tok/s]
+    /// What the drafters could train. (tok/s)
     pub fn drafter_tokens_per_s(&self) -> f64 {
         per_second(self.tokens, self.drafters)
     }

@@ -7,7 +7,7 @@ use shared::draw::{Seed, Stream};
 
 /// Lengths that a workload draws, or `None` when they come from elsewhere (a file, data, microbatches given directly).
 ///
-/// Lognormal lengths are clamped to their limits, as truncation by a trainer does. [tokens]
+/// Lognormal lengths are clamped to their limits, as truncation by a trainer does. (tokens)
 pub fn draw_lengths(workload: &Workload, seed: Seed) -> Option<Vec<u32>> {
     let each = |length: &dyn Fn(u64) -> u32| {
         let words = (0..u64::from(workload.samples)).map(|i| seed.draw(Stream::Length, i));

@@ -101,7 +101,7 @@ pub struct Work {
     pub formation: Arc<Formation>,
     /// What they cost.
     pub service: Arc<ServiceTimes>,
-    /// Expected drafter time of each bucket's largest microbatch. [ns]
+    /// Expected drafter time of each bucket's largest microbatch. (ns)
     pub train_costs: Arc<Vec<Span>>,
 }
 

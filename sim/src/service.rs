@@ -71,7 +71,7 @@ impl ServiceTimes {
     }
 }
 
-/// Expected time of a stage on a microbatch. [ms]
+/// Expected time of a stage on a microbatch. (ms)
 pub(crate) fn mean_ms(cost: &StageCost, microbatch: &Microbatch) -> f64 {
     let formula = cost
         .formula(microbatch.bucket.index())
@@ -85,7 +85,7 @@ pub(crate) fn mean_ms(cost: &StageCost, microbatch: &Microbatch) -> f64 {
     )
 }
 
-/// Expected drafter time of each bucket's largest microbatch, by which composed steps are packed. [ns]
+/// Expected drafter time of each bucket's largest microbatch, by which composed steps are packed. (ns)
 pub fn train_costs(costs: &Costs, formation: &Formation) -> Vec<Span> {
     let mut spans = vec![Span::ZERO; formation.edges.len()];
     for microbatch in &formation.microbatches {

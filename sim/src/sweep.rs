@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 pub struct Point {
     /// What to simulate.
     pub resolved: Resolved,
-    /// The lengths of its samples; shared between points. [tokens]
+    /// The lengths of its samples; shared between points. (tokens)
     pub lengths: Arc<Vec<u32>>,
 }
 
@@ -23,7 +23,7 @@ pub struct Point {
 pub struct Row {
     /// Its number in the sweep.
     pub index: usize,
-    /// Trained tokens per second over replications. [tok/s]
+    /// Trained tokens per second over replications. (tok/s)
     pub throughput: Estimate,
     /// The first replication in full, or why there is none.
     pub outcome: Result<Box<Outcome>, RunError>,

@@ -63,7 +63,7 @@ pub(crate) enum ConfigError {
     TooLarge {
         /// The path as given.
         file: PathBuf,
-        /// The limit. [bytes]
+        /// The limit. (bytes)
         max: u64,
     },
     /// The file is not text.

@@ -26,7 +26,7 @@ pub(crate) struct MemorySeries {
     pub(crate) points: Vec<MemoryPoint>,
 }
 
-/// The figure: HS memory and peak host memory [GiB] against total depth [HS slots].
+/// The figure: HS memory and peak host memory (GiB) against total depth (HS slots).
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryDepth {
     pub(crate) heading: Heading,

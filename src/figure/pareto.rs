@@ -33,7 +33,7 @@ pub(crate) struct Chosen {
     pub(crate) label: String,
 }
 
-/// The figure: throughput [tok/s] against peak HS memory [GiB], with the Pareto front.
+/// The figure: throughput (tok/s) against peak HS memory (GiB), with the Pareto front.
 #[derive(Clone, Debug)]
 pub(crate) struct Pareto {
     pub(crate) heading: Heading,

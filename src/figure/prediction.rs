@@ -24,7 +24,7 @@ pub(crate) struct Pair {
 #[derive(Clone, Debug)]
 pub(crate) struct PairPanel {
     pub(crate) title: String,
-    /// Quantity and unit, such as `Time [ms]`.
+    /// Quantity and unit, such as `Time (ms)`.
     pub(crate) axis: String,
     pub(crate) pairs: Vec<Pair>,
 }

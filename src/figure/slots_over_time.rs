@@ -15,13 +15,13 @@ pub(crate) struct SlotsSeries {
     pub(crate) name: String,
     /// Which of the series colours it has.
     pub(crate) color: usize,
-    /// Time [s] and the slots in use from then on, by rising time.
+    /// Time (s) and the slots in use from then on, by rising time.
     pub(crate) points: Vec<(f64, f64)>,
     /// The most slots that may be in use.
     pub(crate) cap: Option<f64>,
 }
 
-/// The figure: HS slots in use against time [s].
+/// The figure: HS slots in use against time (s).
 #[derive(Clone, Debug)]
 pub(crate) struct SlotsOverTime {
     pub(crate) heading: Heading,

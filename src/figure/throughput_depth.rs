@@ -44,7 +44,7 @@ impl DepthSeries {
     }
 }
 
-/// The figure: throughput [tok/s] against total depth [HS slots].
+/// The figure: throughput (tok/s) against total depth (HS slots).
 #[derive(Clone, Debug)]
 pub(crate) struct ThroughputDepth {
     pub(crate) heading: Heading,

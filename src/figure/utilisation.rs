@@ -30,7 +30,7 @@ pub(crate) struct UtilisationGroup {
     pub(crate) workers: Vec<WorkerShares>,
 }
 
-/// The figure: shares of wall time [%] per worker.
+/// The figure: shares of wall time (%) per worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Utilisation {
     pub(crate) heading: Heading,

@@ -86,7 +86,7 @@ impl Group {
     }
 }
 
-/// The most HS slots that a policy may use in all, if it has such a cap. [slots]
+/// The most HS slots that a policy may use in all, if it has such a cap. (slots)
 pub(crate) fn slots_max(policy: &Policy) -> Option<u32> {
     let by_drafter = policy
         .depth_per_drafter

@@ -11,7 +11,7 @@ use sim::{End, Row, Verdict};
 pub(crate) struct Reason {
     /// The policy.
     pub(crate) name: String,
-    /// The fastest of its points. [tok/s]
+    /// The fastest of its points. (tok/s)
     pub(crate) speed: f64,
     /// How many of its points.
     pub(crate) points: usize,

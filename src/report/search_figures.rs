@@ -175,7 +175,7 @@ fn fastest_by_depth<'a>(
     fastest
 }
 
-/// The bound, if all points that are done have nearly the same one. [tok/s]
+/// The bound, if all points that are done have nearly the same one. (tok/s)
 fn common_bound(searched: &Searched) -> Option<f64> {
     let bounds = searched
         .rows

@@ -64,7 +64,7 @@ pub(crate) fn policies(searched: &Searched, detailed: &[Detailed]) -> Table {
     )
 }
 
-/// Throughput [tok/s], half of its interval [tok/s] and its share of the bound [%]; dashes for a run that hung.
+/// Throughput (tok/s), half of its interval (tok/s) and its share of the bound (%); dashes for a run that hung.
 pub(crate) fn speed(searched: &Searched, detail: &Detailed) -> [String; 3] {
     if detail.outcome.end != End::Done {
         return ["–"; 3].map(str::to_owned);

@@ -146,7 +146,7 @@ fn compared(sim: &Recorded, exec: &Recorded) -> Result<Comparison, Failure> {
     })
 }
 
-/// Upper edges of the buckets. [tokens]
+/// Upper edges of the buckets. (tokens)
 fn edges(recorded: &Recorded) -> Result<Vec<u32>, Failure> {
     let edges = sim::edges(&recorded.file.workload.buckets, &recorded.lengths);
     let edges = edges.map_err(|error| {

@@ -18,7 +18,7 @@ pub(crate) struct Recorded {
     facts: BTreeMap<String, String>,
     /// The configuration in its header.
     pub(crate) file: PolicyFile,
-    /// The length of every sample. [tokens]
+    /// The length of every sample. (tokens)
     pub(crate) lengths: Vec<u32>,
     /// The plan as this program builds it from the header.
     pub(crate) plan: Arc<Plan>,

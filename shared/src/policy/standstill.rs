@@ -1,5 +1,5 @@
 //! Combinations of choices that can come to a standstill although work remains. They are allowed, since people compare them, and
-//! warned of; what [`check`](super::check) lets pass without this warning always ends.
+//! warned of; what [`check`](fn@super::check) lets pass without this warning always ends.
 
 use super::check::{Found, RunFacts};
 use super::{Assignment, Barrier, Enforce, Input, Policy, Queue, Release};

@@ -1,6 +1,6 @@
 //! The record of a run: a header, then every event with the orders it caused.
 //!
-//! Records are the contract between simulator and executor: both write the same ones, [`replay`] checks them, and
+//! Records are the contract between simulator and executor: both write the same ones, [`replay`](fn@replay) checks them, and
 //! [`metrics`](crate::metrics) computes everything that is reported from them. This module turns them into text and back; reading and
 //! writing files is the binary's work.
 

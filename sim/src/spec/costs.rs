@@ -11,9 +11,9 @@ pub struct Costs {
     pub target: StageCost,
     /// One drafter forward and backward.
     pub drafter: StageCost,
-    /// The weight update that ends an optimizer step. [ms]
+    /// The weight update that ends an optimizer step. (ms)
     pub step_ms: f64,
-    /// Summing gradients over drafters before it. [ms]
+    /// Summing gradients over drafters before it. (ms)
     #[serde(default)]
     pub all_reduce_ms: f64,
     /// Standard deviation of a service time, as a share of its mean.
@@ -51,9 +51,9 @@ pub enum StageCost {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Formula {
-    /// Of a microbatch, whatever it holds. [ms]
+    /// Of a microbatch, whatever it holds. (ms)
     pub base_ms: f64,
-    /// Of a padded token. [us/token]
+    /// Of a padded token. (us/token)
     pub per_token_us: f64,
     /// Of a sample. [ms/sample]
     pub per_sample_ms: f64,
@@ -121,7 +121,7 @@ impl From<StageCost> for StageFile {
 }
 
 impl Formula {
-    /// Mean service time of a microbatch. [ms]
+    /// Mean service time of a microbatch. (ms)
     pub fn ms(&self, padded: u64, samples: u32, longest: u32) -> f64 {
         let squares = f64::from(samples) * f64::from(longest) * f64::from(longest);
         self.base_ms

@@ -13,9 +13,9 @@ pub struct Fault {
     pub worker: Worker,
     /// What happens.
     pub kind: FaultKind,
-    /// When it begins, since the run began. [s]
+    /// When it begins, since the run began. (s)
     pub at_s: f64,
-    /// When slowness ends; never when left out. [s]
+    /// When slowness ends; never when left out. (s)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_s: Option<f64>,
 }

@@ -38,7 +38,7 @@ pub struct Hardware {
 pub struct Link {
     /// Data carried in one direction.
     pub bandwidth: Rate,
-    /// Time before the first byte. [ms]
+    /// Time before the first byte. (ms)
     #[serde(default)]
     pub latency_ms: f64,
     /// Whether all transfers of one direction contend for one link; else each device has its own.

@@ -4,31 +4,31 @@ use super::check::{Checks, Problem};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Lengths of samples, drawn, listed or implied. [tokens]
+/// Lengths of samples, drawn, listed or implied. (tokens)
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Lengths {
     /// Log-normal, cut off at both ends.
     Lognormal {
-        /// Half the samples are shorter. [tokens]
+        /// Half the samples are shorter. (tokens)
         median: f64,
         /// Standard deviation of the logarithm.
         sigma: f64,
-        /// Shortest. [tokens]
+        /// Shortest. (tokens)
         min: u32,
-        /// Longest. [tokens]
+        /// Longest. (tokens)
         max: u32,
     },
     /// Several constant lengths, each with its share of the samples.
     Mixture(Vec<Share>),
     /// Every length from `min` to `max` alike.
     Uniform {
-        /// Shortest. [tokens]
+        /// Shortest. (tokens)
         min: u32,
-        /// Longest. [tokens]
+        /// Longest. (tokens)
         max: u32,
     },
-    /// One length for all. [tokens]
+    /// One length for all. (tokens)
     Constant(u32),
     /// A file with one length a line.
     File(PathBuf),
@@ -42,7 +42,7 @@ pub enum Lengths {
         samples_each: u32,
         /// Share of the microbatches that each bucket has.
         mix: Vec<f64>,
-        /// Length of the samples in each bucket. [tokens]
+        /// Length of the samples in each bucket. (tokens)
         tokens: Vec<u32>,
     },
 }
@@ -53,7 +53,7 @@ pub enum Lengths {
 pub struct Share {
     /// Share of the samples.
     pub share: f64,
-    /// Their length. [tokens]
+    /// Their length. (tokens)
     pub tokens: u32,
 }
 

@@ -12,7 +12,7 @@ use shared::id::Bytes;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// Hidden states of one token. [bytes/token]
+    /// Hidden states of one token. (bytes/token)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_token: Option<ByteSize>,
     /// Layers of the target whose output is handed over.
@@ -24,7 +24,7 @@ pub struct Model {
     /// Whether the last hidden state travels too.
     #[serde(default)]
     pub last_hidden: bool,
-    /// Size of one feature: 2 for bf16. [bytes]
+    /// Size of one feature: 2 for bf16. (bytes)
     #[serde(default = "bf16_bytes")]
     pub element_bytes: u32,
     /// The target's weights, on each target's GPU.
@@ -52,7 +52,7 @@ const fn bf16_bytes() -> u32 {
 }
 
 impl Model {
-    /// Hidden states of one token, (layers + last) x features x element size. [bytes/token]
+    /// Hidden states of one token, (layers + last) x features x element size. (bytes/token)
     ///
     /// Zero when neither form is given, which [`Model::validate`] refuses.
     pub fn bytes_per_token(&self) -> Bytes {

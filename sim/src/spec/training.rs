@@ -10,7 +10,7 @@ use shared::plan::Limits;
 pub struct Training {
     /// Microbatches each drafter accumulates before a weight update.
     pub grad_accum: u32,
-    /// Most padded tokens in a microbatch. [tokens]
+    /// Most padded tokens in a microbatch. (tokens)
     pub token_budget: u32,
     /// Most samples in a microbatch.
     pub batch_max: u32,

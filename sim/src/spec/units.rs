@@ -7,11 +7,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use shared::id::Bytes;
 use std::fmt;
 
-/// An amount of memory: `"36 GiB"`, `"3 GB"`, or a whole number of bytes. [bytes]
+/// An amount of memory: `"36 GiB"`, `"3 GB"`, or a whole number of bytes. (bytes)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
-/// How fast a link carries data: `"1.5 GB/s"`, `"200 Gbit/s"`, or a number of bytes a second. [bytes/s]
+/// How fast a link carries data: `"1.5 GB/s"`, `"200 Gbit/s"`, or a number of bytes a second. (bytes/s)
 ///
 /// Invariant: finite and above zero.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -112,12 +112,12 @@ impl ByteSize {
 }
 
 impl Rate {
-    /// A rate of `bytes_per_s`, if that is finite and above zero. [bytes/s]
+    /// A rate of `bytes_per_s`, if that is finite and above zero. (bytes/s)
     pub fn new(bytes_per_s: f64) -> Option<Self> {
         (bytes_per_s.is_finite() && bytes_per_s > 0.0).then_some(Self(bytes_per_s))
     }
 
-    /// The rate. [bytes/s]
+    /// The rate. (bytes/s)
     pub const fn bytes_per_s(self) -> f64 {
         self.0
     }

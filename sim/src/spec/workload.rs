@@ -28,7 +28,7 @@ pub struct Workload {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Buckets {
-    /// These upper edges. [tokens]
+    /// These upper edges. (tokens)
     Edges(Vec<u32>),
     /// This many buckets with equally many samples.
     Quantile(u8),

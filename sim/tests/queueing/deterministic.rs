@@ -6,7 +6,7 @@ use shared::draw::Seed;
 use shared::policy::Barrier;
 use shared::time::Span;
 
-/// The exact values' unit of time. [ns]
+/// The exact values' unit of time. (ns)
 const UNIT: u64 = 1_000;
 
 fn constant(units: u64) -> Law {

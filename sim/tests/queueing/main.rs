@@ -64,7 +64,7 @@ fn busy_drafters(run: &Run) -> f64 {
     run.metrics.drafter_share(Activity::Busy)
 }
 
-/// Mean wait in the store. [ms]
+/// Mean wait in the store. (ms)
 fn wait(run: &Run) -> f64 {
     let delays = &run.metrics.delays;
     let sum: u64 = delays.iter().map(|d| d.sum.as_ns()).sum();

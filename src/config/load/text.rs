@@ -11,7 +11,7 @@ use std::path::Path;
 use toml::de::{DeArray, DeTable, DeValue};
 use toml::{Spanned, Table};
 
-/// Largest file that is read. [bytes]
+/// Largest file that is read. (bytes)
 const FILE_MAX: u64 = 8_000_000;
 
 /// The whole text of a file.

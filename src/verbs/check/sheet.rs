@@ -6,7 +6,7 @@ use crate::scenario::Case;
 use shared::id::Bytes;
 use sim::Part;
 
-/// Longest line. [characters]
+/// Longest line. (characters)
 const WIDTH: usize = 100;
 
 /// One policy in full.

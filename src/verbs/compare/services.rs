@@ -15,7 +15,7 @@ pub(super) struct Kind(Work, Option<BucketId>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Service {
     pub(super) count: u32,
-    /// [ns]
+    /// (ns)
     pub(super) sum: u64,
 }
 
@@ -39,7 +39,7 @@ impl Kind {
 }
 
 impl Service {
-    /// Mean time of one piece. [ms]
+    /// Mean time of one piece. (ms)
     pub(super) fn mean_ms(self) -> f64 {
         self.sum as f64 / f64::from(self.count.max(1)) / 1e6
     }

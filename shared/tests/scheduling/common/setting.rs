@@ -2,7 +2,7 @@
 
 use shared::draw::Seed;
 
-/// How long work takes. [ns]
+/// How long work takes. (ns)
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) forward: u64,
