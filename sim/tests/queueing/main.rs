@@ -18,7 +18,7 @@ use shared::core::Activity;
 use shared::draw::Seed;
 
 /// An unoptimised build runs fewer items, and its intervals may be wider in proportion.
-const SHORTER: u32 = if cfg!(debug_assertions) { 16 } else { 1 };
+const SHORTER: u32 = if cfg!(debug_assertions) { 32 } else { 1 };
 const REPLICATIONS: u64 = 12;
 /// Widest interval of a line with bounded queues, as a share of the metric's scale.
 const WIDTH: f64 = 0.01;
