@@ -101,23 +101,22 @@ impl Core {
     /// Whether a drafter has room for one more, whatever it is.
     pub(super) fn has_room(&self, drafter: DrafterId) -> bool {
         let d = &self.state.drafters[drafter.index()];
-        if !d.is_present() || d.fetching.is_some() {
+        let prefetch = usize::from(self.policy.prefetch);
+        let is_working = d.training.is_some() || d.applying;
+        if !d.is_present() || d.fetching.is_some() || prefetch == 0 && is_working {
             return false;
         }
-        let share_is_done = self.share_is_done(drafter);
-        let is_busy = d.training.is_some() || d.applying || share_is_done;
-        let prefetch = usize::from(self.policy.prefetch);
-        let limit = if is_busy { prefetch } else { prefetch.max(1) };
+        let limit = prefetch.max(1);
         // What it holds ahead leaves room for what the step under way still lacks.
-        let held = if self.lacks_from_plan(drafter) {
-            d.ready
-                .iter()
-                .filter(|&&id| self.is_of_this_step(id))
-                .count()
-        } else {
-            d.held()
-        };
-        held < limit
+        let fits = d.ready.len() < limit
+            || self.lacks_from_plan(drafter)
+                && d.ready
+                    .iter()
+                    .filter(|&&id| self.is_of_this_step(id))
+                    .count()
+                    < limit;
+        // Without prefetch only who has something left to do in this step takes anything.
+        fits && (prefetch > 0 || !self.share_is_done(drafter))
     }
 
     /// Whether a microbatch belongs to the planned step under way.
@@ -197,10 +196,14 @@ impl View<'_> {
     /// planned one while it is there, else the next one that is. With nobody there it stays with the planned one, who may come back.
     pub fn keeper(&self, id: MicrobatchId, planned: DrafterId) -> DrafterId {
         let drafters = &self.state.drafters;
+        let is_there = |d: usize| drafters[d].presence != Presence::Lost;
         let heir = || {
-            (0..drafters.len())
+            if is_there(planned.index()) {
+                return planned;
+            }
+            (1..drafters.len())
                 .map(|i| (planned.index() + i) % drafters.len())
-                .find(|&d| drafters[d].presence != Presence::Lost)
+                .find(|&d| is_there(d))
                 .map_or(planned, DrafterId::from_index)
         };
         let life = &self.state.lives[id.index()];

@@ -9,23 +9,46 @@ use crate::time::{Span, Time};
 /// Copies out of a target's memory that may be under way when it begins a forward: the one beside which the forward runs.
 const COPIES_BESIDE_FORWARD_MAX: u8 = 1;
 
+/// Stages in a row that changed nothing.
+struct Unchanged(u8);
+
+impl Unchanged {
+    /// Takes in one more stage; whether no stage is left that could change anything.
+    fn after(&mut self, changed: bool) -> bool {
+        const STAGES: u8 = 6;
+        self.0 = if changed { 0 } else { self.0 + 1 };
+        self.0 == STAGES
+    }
+}
+
 impl Core {
     pub(super) fn settle(&mut self, out: &mut Actions) {
         if self.state.phase == Phase::Closing && !self.has_begun_step() {
             self.state.phase = Phase::Draining;
         }
-        while matches!(self.state.phase, Phase::Running | Phase::Closing) {
-            let mut changed = self.admit(out);
-            changed |= self.feed(out);
-            changed |= self.deal(out);
-            changed |= self.take(out);
-            changed |= self.train(out);
-            changed |= self.apply(out);
-            if !changed && !self.break_standstill(out) {
-                break;
-            }
+        if matches!(self.state.phase, Phase::Running | Phase::Closing) {
+            self.run_stages(out);
         }
         self.finish(out);
+    }
+
+    /// Runs the stages round and round until all of them in a row, counted from the last that changed something, change nothing.
+    fn run_stages(&mut self, out: &mut Actions) {
+        let mut unchanged = Unchanged(0);
+        loop {
+            let is_settled = unchanged.after(self.admit(out))
+                || unchanged.after(self.feed(out))
+                || unchanged.after(self.deal(out))
+                || unchanged.after(self.take(out))
+                || unchanged.after(self.train(out))
+                || unchanged.after(self.apply(out));
+            if is_settled && !self.break_standstill(out) {
+                return;
+            }
+            if is_settled {
+                unchanged = Unchanged(0);
+            }
+        }
     }
 
     /// Whether training has begun for a step that is not applied yet: a stop finishes such a step.

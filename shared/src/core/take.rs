@@ -29,7 +29,8 @@ impl Core {
     fn refresh_idle(&mut self) {
         for d in 0..self.state.drafters.len() {
             let drafter = DrafterId::from_index(d);
-            let listed = self.state.idle_drafters.contains(&drafter);
+            let idle = &self.state.idle_drafters;
+            let listed = !idle.is_empty() && idle.contains(&drafter);
             match (self.has_room(drafter), listed) {
                 (true, false) => self.state.idle_drafters.push_back(drafter),
                 (false, true) => self.state.idle_drafters.retain(|&i| i != drafter),

@@ -1,6 +1,6 @@
 //! Hidden states over time: slots, bytes by place, peaks and time averages.
 
-use crate::core::HsUse;
+use crate::core::{Action, HsUse};
 use crate::id::Bytes;
 use crate::time::Time;
 
@@ -53,22 +53,39 @@ impl Peaks {
         }
     }
 
-    pub(super) fn observe(&mut self, at: Time, hs: &HsUse) {
+    /// Takes in what is in use at `at`. Nothing grows but by an action that makes room for it, so only what actions name can peak.
+    pub(super) fn observe(&mut self, at: Time, actions: &[Action], hs: &HsUse) {
         let (since, slots, bytes) = self.last;
         let span = u128::from((at - since).as_ns());
         self.slot_ns += span * u128::from(slots);
         self.alive_byte_ns += span * u128::from(bytes.0);
         self.last = (at, hs.slots.count, hs.alive.bytes);
-        self.slots = self.slots.max(hs.slots.count);
-        self.slot_bytes = self.slot_bytes.max(hs.slots.bytes);
-        self.alive = self.alive.max(hs.alive.count);
-        self.alive_bytes = self.alive_bytes.max(hs.alive.bytes);
-        self.host = self.host.max(hs.at_host);
-        for (peak, now) in self.targets.iter_mut().zip(&hs.at_target) {
-            *peak = (*peak).max(*now);
-        }
-        for (peak, now) in self.drafters.iter_mut().zip(&hs.at_drafter) {
-            *peak = (*peak).max(*now);
+        for action in actions {
+            match *action {
+                Action::Admit { .. } => {}
+                Action::Forward { target, .. } => {
+                    raise(
+                        &mut self.targets[target.index()],
+                        hs.at_target[target.index()],
+                    );
+                    self.alive = self.alive.max(hs.alive.count);
+                    raise(&mut self.alive_bytes, hs.alive.bytes);
+                }
+                Action::Stage { drafter: None, .. } => raise(&mut self.host, hs.at_host),
+                Action::Stage {
+                    drafter: Some(drafter),
+                    ..
+                }
+                | Action::Fetch { drafter, .. } => {
+                    raise(
+                        &mut self.drafters[drafter.index()],
+                        hs.at_drafter[drafter.index()],
+                    );
+                }
+                _ => continue,
+            }
+            self.slots = self.slots.max(hs.slots.count);
+            raise(&mut self.slot_bytes, hs.slots.bytes);
         }
     }
 
@@ -86,6 +103,10 @@ impl Peaks {
     pub fn alive_bytes_mean(&self, end: Time) -> f64 {
         mean(self.alive_byte_ns, end)
     }
+}
+
+fn raise(peak: &mut Bytes, now: Bytes) {
+    *peak = (*peak).max(now);
 }
 
 fn mean(integral: u128, end: Time) -> f64 {

@@ -80,7 +80,7 @@ impl Meter {
     pub fn observe(&mut self, at: Time, event: &Event, actions: &[Action], core: &Core) {
         self.end = at;
         self.shares.observe(at, core, |_, _, _| {});
-        self.peaks.observe(at, &core.state().hs);
+        self.peaks.observe(at, actions, &core.state().hs);
         self.event(at, event, core);
         self.delays(at, event, actions, core);
         if let Some(series) = &mut self.series {

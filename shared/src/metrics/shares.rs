@@ -59,18 +59,21 @@ impl Shares {
         core: &Core,
         mut changed: impl FnMut(usize, Activity, Time),
     ) {
-        for worker in 0..self.now.len() {
-            let activity = if worker < self.targets {
-                core.target_activity(TargetId::from_index(worker))
-            } else {
-                core.drafter_activity(DrafterId::from_index(worker - self.targets))
-            };
-            let (before, since) = self.now[worker];
+        let (targets, drafters) = self.now.split_at_mut(self.targets);
+        let mut compare = |worker: usize, now: &mut (Activity, Time), activity: Activity| {
+            let (before, since) = *now;
             if activity != before {
                 self.spans[worker][before.index()] += at - since;
-                self.now[worker] = (activity, at);
+                *now = (activity, at);
                 changed(worker, before, since);
             }
+        };
+        for (i, now) in targets.iter_mut().enumerate() {
+            compare(i, now, core.target_activity(TargetId::from_index(i)));
+        }
+        for (i, now) in drafters.iter_mut().enumerate() {
+            let activity = core.drafter_activity(DrafterId::from_index(i));
+            compare(self.targets + i, now, activity);
         }
     }
 
