@@ -2,6 +2,8 @@
 
 use crate::config::{ConfigErrors, Kind, Loaded, Point, Points, load, refuse_ranges};
 use crate::failure::Failure;
+use crate::terminal::note;
+use exec::config::{ExecSection, OutOfRange};
 use serde::{Deserialize, Serialize};
 use shared::draw::Seed;
 use shared::policy::{Overrides, Policy};
@@ -32,7 +34,7 @@ pub(crate) struct ScenarioFile {
     #[serde(default)]
     pub(crate) search: Search,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) exec: Option<exec::config::ExecSection>,
+    pub(crate) exec: Option<ExecSection>,
     pub(crate) policy: Overrides,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct PolicyFile {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) fault: Vec<Fault>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) exec: Option<exec::config::ExecSection>,
+    pub(crate) exec: Option<ExecSection>,
     #[serde(default)]
     pub(crate) expect: Expect,
     #[serde(default)]
@@ -162,8 +164,6 @@ pub(crate) struct Case {
     pub(crate) lengths: Arc<Vec<u32>>,
     /// How to search among cases.
     pub(crate) search: Search,
-    /// The folder of the file that describes data and models: their paths are relative to it.
-    pub(crate) folder: Option<PathBuf>,
 }
 
 /// All cases of what was loaded, checked section by section.
@@ -171,14 +171,15 @@ pub(crate) fn cases(input: &Input) -> Result<Vec<Case>, Failure> {
     let mut lengths = LengthsCache::default();
     match input {
         Input::Policy { loaded, file } => {
-            let lengths = lengths.of(&file.workload, file.seed, file.exec.as_ref(), loaded)?;
+            let mut file = (**file).clone();
+            file.workload = portable(file.workload, loaded)?;
+            file.exec = portable_exec(file.exec, loaded)?;
             Ok(vec![Case {
-                file: (**file).clone(),
+                lengths: lengths.of(&file.workload, file.seed, file.exec.as_ref())?,
+                file,
                 swept: BTreeMap::new(),
                 entry: 0,
-                lengths,
                 search: Search::default(),
-                folder: exec_folder(loaded),
             }])
         }
         Input::Scenario { loaded, points } => {
@@ -198,7 +199,9 @@ fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Ca
         .policy
         .resolve()
         .map_err(|error| loaded.error_at_key(Some(point), &error.to_string()))?;
-    let lengths = lengths.of(&file.workload, file.seed, file.exec.as_ref(), loaded)?;
+    let workload = portable(file.workload, loaded)?;
+    let exec = portable_exec(file.exec, loaded)?;
+    let lengths = lengths.of(&workload, file.seed, exec.as_ref())?;
     let swept = point
         .swept
         .iter()
@@ -209,20 +212,19 @@ fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Ca
         entry: point.entry,
         lengths,
         search: file.search.clone(),
-        folder: exec_folder(loaded),
         file: PolicyFile {
             kind: Kind::Policy,
             name: file.name,
             question: file.question,
             seed: file.seed,
             policy,
-            workload: portable(file.workload, loaded)?,
+            workload,
             training: file.training,
             model: file.model,
             hardware: file.hardware,
             costs: file.costs,
             fault: file.fault,
-            exec: file.exec,
+            exec,
             expect: Expect::default(),
             provenance: Provenance::default(),
         },
@@ -232,15 +234,49 @@ fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Ca
 /// The workload as a policy file in another folder can name it: a file of lengths by its full path.
 fn portable(mut workload: Workload, loaded: &Loaded) -> Result<Workload, Failure> {
     if let Lengths::File(file) = &mut workload.lengths {
-        let found = beside(loaded, "workload.lengths", file);
-        *file = std::path::absolute(&found).map_err(|error| {
+        *file = full_path(loaded, "workload.lengths", file)?;
+    }
+    Ok(workload)
+}
+
+/// The section as a policy file in another folder can name it: data, tokenizer and models by their full paths.
+fn portable_exec(
+    section: Option<ExecSection>,
+    loaded: &Loaded,
+) -> Result<Option<ExecSection>, Failure> {
+    let Some(mut section) = section else {
+        return Ok(None);
+    };
+    for path in &mut section.data.paths {
+        *path = full_path(loaded, "exec.data.paths", path)?;
+    }
+    if let Some(path) = section.data.tokenizer_path() {
+        let path = full_path(loaded, "exec.data.tokenizer", path)?;
+        section.data.tokenizer = path.into_os_string().into_string().map_err(|path| {
             Failure::usage(format!(
-                "workload.lengths: {} has no full path: {error}; name another file",
-                found.display()
+                "exec.data.tokenizer: {} is not UTF-8; move it to another folder",
+                path.display()
             ))
         })?;
     }
-    Ok(workload)
+    if let Some(path) = &mut section.target.path {
+        *path = full_path(loaded, "exec.target.path", path)?;
+    }
+    if let Some(path) = &mut section.drafter.path {
+        *path = full_path(loaded, "exec.drafter.path", path)?;
+    }
+    Ok(Some(section))
+}
+
+/// The full path of the path at `key`, which is relative to the file that wrote it; to the working folder where a flag did.
+fn full_path(loaded: &Loaded, key: &str, path: &Path) -> Result<PathBuf, Failure> {
+    let found = beside(loaded, key, path);
+    std::path::absolute(&found).map_err(|error| {
+        Failure::usage(format!(
+            "{key}: {} has no full path: {error}; name another",
+            found.display()
+        ))
+    })
 }
 
 fn plain(value: &toml::Value) -> String {
@@ -263,7 +299,13 @@ fn problems_of_scenario(file: &ScenarioFile) -> Vec<Problem> {
         .iter()
         .enumerate()
         .flat_map(|(i, f)| f.validate(&format!("fault[{i}]")));
-    sections.into_iter().flatten().chain(faults).collect()
+    let exec = problems_of_exec(file.exec.as_ref());
+    sections
+        .into_iter()
+        .flatten()
+        .chain(faults)
+        .chain(exec)
+        .collect()
 }
 
 /// What is wrong with the sections of a policy file.
@@ -280,7 +322,24 @@ pub(crate) fn problems_of_policy(file: &PolicyFile) -> Vec<Problem> {
         .iter()
         .enumerate()
         .flat_map(|(i, f)| f.validate(&format!("fault[{i}]")));
-    sections.into_iter().flatten().chain(faults).collect()
+    let exec = problems_of_exec(file.exec.as_ref());
+    sections
+        .into_iter()
+        .flatten()
+        .chain(faults)
+        .chain(exec)
+        .collect()
+}
+
+fn problems_of_exec(section: Option<&ExecSection>) -> Vec<Problem> {
+    let found = section.map(ExecSection::problems).unwrap_or_default();
+    let problem = |found: OutOfRange| Problem {
+        key: found.key.to_owned(),
+        value: found.value,
+        limit: found.limit,
+        way_out: found.way_out.to_owned(),
+    };
+    found.into_iter().map(problem).collect()
 }
 
 /// Lengths by what decides them, so that points of one workload share them.
@@ -292,21 +351,20 @@ impl LengthsCache {
         &mut self,
         workload: &Workload,
         seed: u64,
-        exec: Option<&exec::config::ExecSection>,
-        loaded: &Loaded,
+        exec: Option<&ExecSection>,
     ) -> Result<Arc<Vec<u32>>, Failure> {
-        let key = match &workload.lengths {
-            Lengths::File(_) | Lengths::Data | Lengths::Microbatches { .. } => {
-                format!("{:?}", workload.lengths)
-            }
-            lengths => format!("{lengths:?} {} {seed}", workload.samples),
+        let (lengths, samples) = (&workload.lengths, workload.samples);
+        let key = match lengths {
+            Lengths::File(_) | Lengths::Microbatches { .. } => format!("{lengths:?} {samples}"),
+            Lengths::Data => format!("{:?} {samples}", exec.map(|section| &section.data)),
+            lengths => format!("{lengths:?} {samples} {seed}"),
         };
         if let Some(known) = self.0.get(&key) {
             return Ok(Arc::clone(known));
         }
         let lengths = match &workload.lengths {
-            Lengths::File(file) => read_lengths(&beside(loaded, "workload.lengths", file))?,
-            Lengths::Data => data_lengths(exec, loaded)?,
+            Lengths::File(file) => read_lengths(file)?,
+            Lengths::Data => data_lengths(exec)?,
             _ => sim::draw_lengths(workload, Seed(seed)).unwrap_or_default(),
         };
         let limit = if workload.samples > 0 {
@@ -321,7 +379,7 @@ impl LengthsCache {
 }
 
 /// A path in a file is relative to that file.
-pub(crate) fn beside(loaded: &Loaded, key: &str, path: &Path) -> PathBuf {
+fn beside(loaded: &Loaded, key: &str, path: &Path) -> PathBuf {
     let folder = loaded
         .file_of(key)
         .and_then(|file| file.parent().map(Path::to_path_buf));
@@ -364,25 +422,16 @@ fn read_lengths(file: &Path) -> Result<Vec<u32>, Failure> {
     Ok(lengths)
 }
 
-fn exec_folder(loaded: &Loaded) -> Option<PathBuf> {
-    loaded
-        .file_of("exec.data")
-        .and_then(|file| file.parent().map(Path::to_path_buf))
-}
-
 /// The lengths of the samples that the data section describes.
-fn data_lengths(
-    section: Option<&exec::config::ExecSection>,
-    loaded: &Loaded,
-) -> Result<Vec<u32>, Failure> {
+fn data_lengths(section: Option<&ExecSection>) -> Result<Vec<u32>, Failure> {
     let section = section.ok_or_else(|| {
         Failure::usage(
             "workload.lengths: \"data\" takes the lengths of [exec.data], which is missing; add it",
         )
     })?;
-    let folder = loaded
-        .file_of("exec.data")
-        .and_then(|f| f.parent().map(Path::to_path_buf));
-    let data = crate::verbs::data::load(&section.data, folder.as_deref())?;
+    let data = crate::verbs::data::load(&section.data)?;
+    if data.counts().dropped() > 0 {
+        note(format!("data: {}", data.counts()));
+    }
     Ok(data.lengths())
 }

@@ -6,6 +6,8 @@ mod check;
 mod compare;
 #[path = "cli/desk.rs"]
 mod desk;
+#[path = "cli/exec.rs"]
+mod exec;
 #[path = "cli/refusals.rs"]
 mod refusals;
 #[path = "cli/replay.rs"]

@@ -2,7 +2,7 @@
 
 use crate::data::{OnBadLine, OverLong, PlainText, Rules};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The `[exec]` section of a scenario or policy file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +19,49 @@ pub struct ExecSection {
     /// How it is trained.
     #[serde(default)]
     pub optimizer: OptimizerSection,
+}
+
+/// A value that no run can have, in the parts of its message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutOfRange {
+    /// Dotted path of the key.
+    pub key: &'static str,
+    /// The value found.
+    pub value: String,
+    /// What it must be.
+    pub limit: String,
+    /// What to do about it.
+    pub way_out: &'static str,
+}
+
+impl ExecSection {
+    /// What is wrong, one entry a key.
+    pub fn problems(&self) -> Vec<OutOfRange> {
+        let mut problems = self.optimizer.problems();
+        let (data, drafter) = (&self.data, &self.drafter);
+        let least = [
+            ("exec.data.max_len", u64::from(data.max_len), 1),
+            ("exec.drafter.block_size", drafter.block_size as u64, 2),
+            ("exec.drafter.anchors", drafter.anchors as u64, 1),
+        ];
+        problems.extend(least.iter().filter(|(_, value, low)| value < low).map(
+            |(key, value, low)| OutOfRange {
+                key,
+                value: value.to_string(),
+                limit: format!("must be at least {low}"),
+                way_out: "raise it",
+            },
+        ));
+        if !(drafter.gamma >= 0.0 && drafter.gamma.is_finite()) {
+            problems.push(OutOfRange {
+                key: "exec.drafter.gamma",
+                value: drafter.gamma.to_string(),
+                limit: "must be finite and at least 0".into(),
+                way_out: "leave it at 0 for the usual one",
+            });
+        }
+        problems
+    }
 }
 
 /// Where samples come from and which are taken.
@@ -71,6 +114,11 @@ const fn registry_bytes() -> u64 {
 }
 
 impl DataSection {
+    /// The file or folder of the tokenizer; none for the byte tokenizer.
+    pub fn tokenizer_path(&self) -> Option<&Path> {
+        (self.tokenizer != byte()).then(|| Path::new(&self.tokenizer))
+    }
+
     /// The rules of [`crate::data::load`].
     ///
     /// # Errors
@@ -221,28 +269,60 @@ impl Default for OptimizerSection {
 }
 
 impl OptimizerSection {
-    /// What is wrong, one line a key.
-    pub fn problems(&self) -> Vec<String> {
-        let ranges = [
-            ("learning_rate", self.learning_rate, 0.0, 10.0),
-            (
-                "learning_rate_min",
+    /// What is wrong, one entry a key.
+    pub fn problems(&self) -> Vec<OutOfRange> {
+        let peak = self.learning_rate.max(0.0);
+        let range = |key, value: f64, low: f64, high: f64, way_out| {
+            (!(low..=high).contains(&value)).then(|| OutOfRange {
+                key,
+                value: value.to_string(),
+                limit: format!("must be from {low} to {high}"),
+                way_out,
+            })
+        };
+        let rate = "use the published 6e-4, or up to 1e-2 for a small model";
+        let moment = "use the usual 0.9 and 0.999";
+        let found = [
+            range(
+                "exec.optimizer.learning_rate",
+                self.learning_rate,
+                0.0,
+                10.0,
+                rate,
+            ),
+            range(
+                "exec.optimizer.learning_rate_min",
                 self.learning_rate_min,
                 0.0,
-                self.learning_rate,
+                peak,
+                "leave it at 0, or at most at learning_rate",
             ),
-            ("warm_up_share", self.warm_up_share, 0.0, 1.0),
-            ("clip_norm", self.clip_norm, f64::MIN_POSITIVE, f64::MAX),
-            ("beta1", self.beta1, 0.0, 0.999_999_9),
-            ("beta2", self.beta2, 0.0, 0.999_999_9),
-            ("weight_decay", self.weight_decay, 0.0, 10.0),
+            range(
+                "exec.optimizer.warm_up_share",
+                self.warm_up_share,
+                0.0,
+                1.0,
+                "use the published 0.04",
+            ),
+            range("exec.optimizer.beta1", self.beta1, 0.0, BETA_MAX, moment),
+            range("exec.optimizer.beta2", self.beta2, 0.0, BETA_MAX, moment),
+            range(
+                "exec.optimizer.weight_decay",
+                self.weight_decay,
+                0.0,
+                10.0,
+                "leave it at 0",
+            ),
+            (!(self.clip_norm > 0.0 && self.clip_norm.is_finite())).then(|| OutOfRange {
+                key: "exec.optimizer.clip_norm",
+                value: self.clip_norm.to_string(),
+                limit: "must be finite and above 0".into(),
+                way_out: "use the published 1.0",
+            }),
         ];
-        ranges
-            .iter()
-            .filter(|(_, value, low, high)| !(low..=high).contains(&value))
-            .map(|(key, value, low, high)| {
-                format!("exec.optimizer.{key}: {value} must be from {low} to {high}")
-            })
-            .collect()
+        found.into_iter().flatten().collect()
     }
 }
+
+/// Largest decay of a moment: at 1 it never takes in a gradient.
+const BETA_MAX: f64 = 0.999_999_9;

@@ -3,7 +3,7 @@
 mod common;
 
 use candle_core::Device;
-use common::{GRAD_ACCUM, Recorder, core};
+use common::{GRAD_ACCUM, Recorder};
 use exec::backend::cpu::{AppliedStep, Cpu, CpuSetup};
 use exec::checkpoint::Checkpoint;
 use exec::data::{ByteTokenizer, Dataset, Rules, Tokenizer, load};
@@ -12,6 +12,7 @@ use exec::error::DriverError;
 use exec::model::{Drafter, DrafterConfig, DrafterSize, Target, TargetConfig, Tensors};
 use exec::train::{AdamW, BlockSpec, Optimizer, Schedule};
 use serde_json::json;
+use shared::core::Core;
 use shared::draw::Seed;
 use shared::id::{Bytes, DrafterId};
 use shared::plan::{Edges, FormSpec, Limits, MixRule, OrderSpec, Ordering, OverLong, Plan, Tail};
@@ -55,13 +56,25 @@ fn data() -> Arc<Dataset> {
     Arc::new(load(&[path], &Tokenizer::byte(), &rules).unwrap())
 }
 
+const LIMITS: Limits = Limits {
+    token_budget: 84,
+    batch_max: 4,
+};
+
 fn plan(data: &Dataset, policy: &Policy, epochs: u16) -> Arc<Plan> {
+    plan_of(data, policy, epochs, LIMITS, GRAD_ACCUM)
+}
+
+fn plan_of(
+    data: &Dataset,
+    policy: &Policy,
+    epochs: u16,
+    limits: Limits,
+    grad_accum: u32,
+) -> Arc<Plan> {
     let form = FormSpec {
         edges: Edges::given(EDGES.to_vec()).unwrap(),
-        limits: Limits {
-            token_budget: 84,
-            batch_max: 4,
-        },
+        limits,
         over_long: OverLong::Refuse,
         epochs,
         bytes_per_token: Bytes(256),
@@ -75,7 +88,7 @@ fn plan(data: &Dataset, policy: &Policy, epochs: u16) -> Arc<Plan> {
             Ordering::Shuffled
         },
         drafters: policy.drafters,
-        grad_accum: GRAD_ACCUM,
+        grad_accum,
         tail: Tail::Short,
         mix: MixRule {
             step_min: policy.mix_step_min,
@@ -122,6 +135,17 @@ struct Ran {
 fn run(policy: &Policy, epochs: u16, rate: f64, damage: impl Fn(&mut Tensors)) -> Ran {
     let data = data();
     let plan = plan(&data, policy, epochs);
+    run_plan(data, plan, policy, GRAD_ACCUM, rate, damage)
+}
+
+fn run_plan(
+    data: Arc<Dataset>,
+    plan: Arc<Plan>,
+    policy: &Policy,
+    grad_accum: u32,
+    rate: f64,
+    damage: impl Fn(&mut Tensors),
+) -> Ran {
     let (target, drafter) = models();
     let mut weights = drafter.weights().clone();
     damage(&mut weights);
@@ -138,7 +162,7 @@ fn run(policy: &Policy, epochs: u16, rate: f64, damage: impl Fn(&mut Tensors)) -
         steps: Some(sender),
     };
     let backend = Arc::new(Cpu::new(setup, policy).unwrap());
-    let core = core(&plan, policy);
+    let core = Core::new(plan, policy.clone(), grad_accum, Seed(4));
     let mut recorder = Recorder::new(&core);
     let result = Driver::new(core, Arc::clone(&backend), Options::default()).run(&mut recorder);
     let checkpoint = |id| backend.checkpoint(DrafterId(id), "{}".into());
@@ -265,4 +289,43 @@ fn a_run_that_diverges_names_the_step_and_its_microbatches() {
         other => panic!("{other:?}"),
     }
     assert!(steps.is_empty(), "the step was not applied");
+}
+
+/// Everything in one optimizer step, by so many drafters in microbatches of such limits.
+fn one_step(drafters: u16, limits: Limits) -> AppliedStep {
+    let policy = Policy {
+        drafters,
+        depth_total: Some(64),
+        ..policy("composed")
+    };
+    let data = data();
+    let grad_accum = 100;
+    let plan = plan_of(&data, &policy, 1, limits, grad_accum);
+    let ran = run_plan(data, plan, &policy, grad_accum, 1e-3, |_| {});
+    ran.result.unwrap();
+    assert_eq!(ran.steps.len(), 1);
+    ran.steps.into_iter().next().unwrap()
+}
+
+#[test]
+fn a_step_s_gradient_depends_neither_on_drafters_nor_on_microbatches() {
+    let whole = one_step(1, LIMITS).report;
+    let close = |a: f64, b: f64| (a - b).abs() <= 2e-6 * b.abs();
+    let small = Limits {
+        token_budget: 28,
+        batch_max: 1,
+    };
+    let large = Limits {
+        token_budget: 400,
+        batch_max: 16,
+    };
+    for drafters in 1..=3 {
+        for limits in [LIMITS, small, large] {
+            let report = one_step(drafters, limits).report;
+            let what = format!("{drafters} drafters, {limits:?}: {report:?} against {whole:?}");
+            assert!(close(report.loss, whole.loss), "{what}");
+            assert!(close(report.grad_norm, whole.grad_norm), "{what}");
+            assert_eq!(report.accuracy, whole.accuracy, "{what}");
+        }
+    }
 }

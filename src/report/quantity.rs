@@ -18,9 +18,15 @@ pub(crate) fn whole(value: f64) -> String {
     text
 }
 
-/// Memory in GiB, with one decimal.
+/// Memory in GiB: one decimal, more where that would say nothing.
 pub(crate) fn gib(bytes: u64) -> String {
-    format!("{:.1}", gib_of(bytes))
+    let gib = gib_of(bytes);
+    let decimals = match gib {
+        0.0 | 1.0.. => 1,
+        0.1..1.0 => 2,
+        _ => 4,
+    };
+    format!("{gib:.decimals$}")
 }
 
 /// Memory in GiB.
@@ -59,6 +65,12 @@ mod tests {
             shown,
             ["0", "999", "1,000", "22,227", "1,234,567", "-1,500", "0"]
         );
+    }
+
+    #[test]
+    fn memory_keeps_digits_that_say_something() {
+        let shown = [0, 4 << 20, 300 << 20, 36 << 30].map(gib);
+        assert_eq!(shown, ["0.0", "0.0039", "0.29", "36.0"]);
     }
 
     #[test]

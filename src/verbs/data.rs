@@ -3,22 +3,18 @@
 use crate::failure::{Failure, code};
 use exec::config::DataSection;
 use exec::data::{DataErrorKind, Dataset, Tokenizer, load as load_data, text_on_this_machine};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// Loads the samples; relative paths are taken from `folder`, the folder of the file that names them.
-pub(crate) fn load(section: &DataSection, folder: Option<&Path>) -> Result<Dataset, Failure> {
+/// Loads the samples.
+pub(crate) fn load(section: &DataSection) -> Result<Dataset, Failure> {
     let rules = section.rules().map_err(Failure::usage)?;
-    let tokenizer = tokenizer(section, folder)?;
+    let tokenizer = tokenizer(section)?;
     let paths: Vec<PathBuf> = if section.paths.is_empty() {
         // Files of a few samples each: whole short ones and the odd ends of longer ones spread the lengths.
         let file_max = 4 * u64::from(section.max_len);
         text_on_this_machine(section.registry_bytes_max, file_max).map_err(of_data)?
     } else {
-        section
-            .paths
-            .iter()
-            .map(|path| beside(folder, path))
-            .collect()
+        section.paths.clone()
     };
     let data = load_data(&paths, &tokenizer, &rules).map_err(of_data)?;
     Ok(match section.samples_max {
@@ -28,21 +24,10 @@ pub(crate) fn load(section: &DataSection, folder: Option<&Path>) -> Result<Datas
 }
 
 /// The tokenizer that the section names.
-pub(crate) fn tokenizer(
-    section: &DataSection,
-    folder: Option<&Path>,
-) -> Result<Tokenizer, Failure> {
-    if section.tokenizer == "byte" {
-        return Ok(Tokenizer::byte());
-    }
-    Tokenizer::from_file(&beside(folder, Path::new(&section.tokenizer))).map_err(of_data)
-}
-
-/// A path in a file is relative to that file's folder.
-pub(crate) fn beside(folder: Option<&Path>, path: &Path) -> PathBuf {
-    match folder {
-        Some(folder) if path.is_relative() => folder.join(path),
-        _ => path.to_path_buf(),
+pub(crate) fn tokenizer(section: &DataSection) -> Result<Tokenizer, Failure> {
+    match section.tokenizer_path() {
+        None => Ok(Tokenizer::byte()),
+        Some(path) => Tokenizer::from_file(path).map_err(of_data),
     }
 }
 

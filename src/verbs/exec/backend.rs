@@ -70,34 +70,34 @@ fn weights_bytes(section: &exec::config::ExecSection) -> u64 {
             .sum()
     };
     let t = &section.target;
-    let layers =
-        |hidden: usize, inner: usize, heads: usize, kv: usize, dim: usize, count: usize| {
-            (count * (2 * hidden * (heads + kv) * dim + 3 * hidden * inner)) as u64
-        };
     let target = match &t.path {
         // bf16 on disk, fp32 here.
-        Some(path) => 2 * folder(path),
+        Some(path) => 2.0 * folder(path) as f64,
         None => {
-            4 * layers(
+            let layer = layer_weights(
                 t.hidden_size,
                 t.intermediate_size,
-                t.attention_heads,
-                t.key_value_heads,
+                [t.attention_heads, t.key_value_heads],
                 t.head_dim,
-                t.layers,
-            )
+            );
+            4.0 * layer * t.layers as f64
         }
     };
     let d = &section.drafter;
-    let drafter = layers(
+    let layer = layer_weights(
         t.hidden_size,
         d.intermediate_size,
-        d.attention_heads,
-        d.key_value_heads,
+        [d.attention_heads, d.key_value_heads],
         d.head_dim,
-        d.layers,
     );
-    target + 16 * drafter
+    (target + 16.0 * layer * d.layers as f64) as u64
+}
+
+/// Weights of one decoder layer: attention's four projections and the feed-forward's three.
+fn layer_weights(hidden: usize, inner: usize, heads: [usize; 2], head_dim: usize) -> f64 {
+    let [hidden, inner, head_dim] = [hidden, inner, head_dim].map(|n| n as f64);
+    let heads: f64 = heads.iter().map(|&n| n as f64).sum();
+    2.0 * hidden * heads * head_dim + 3.0 * hidden * inner
 }
 
 /// Memory that can be had without swapping, where the system says. (bytes)

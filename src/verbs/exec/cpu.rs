@@ -34,9 +34,17 @@ pub(crate) struct Trained {
     pub(crate) checkpoint: PathBuf,
 }
 
-/// Trains on the CPU and writes `checkpoint/`.
+/// Loads data and models, trains on the CPU and writes `checkpoint/`.
 pub(crate) fn train(ready: &Ready, dir: &OutputDir) -> Result<Trained, Failure> {
-    let setup = Setup::of(ready)?;
+    train_with(&Setup::of(ready)?, ready, dir)
+}
+
+/// Trains what was loaded for `ready` and writes `checkpoint/`.
+pub(super) fn train_with(
+    setup: &Setup,
+    ready: &Ready,
+    dir: &OutputDir,
+) -> Result<Trained, Failure> {
     let (sender, receiver) = channel::<AppliedStep>();
     let backend = Arc::new(
         Cpu::new(setup.cpu(ready, sender)?, &ready.case.file.policy)
@@ -116,7 +124,7 @@ fn fields_of(report: &StepReport) -> Fields {
 }
 
 /// Data and models, loaded and fitting each other.
-struct Setup {
+pub(super) struct Setup {
     data: Arc<Dataset>,
     target: Target,
     drafter: Drafter,
@@ -125,23 +133,19 @@ struct Setup {
 }
 
 impl Setup {
-    fn of(ready: &Ready) -> Result<Self, Failure> {
+    /// Loads what the policy's `[exec]` section names. Nothing is written.
+    pub(super) fn of(ready: &Ready) -> Result<Self, Failure> {
         let file = &ready.case.file;
         let section = file
             .exec
             .clone()
             .expect("the backend was chosen for this section");
-        let problems = section.optimizer.problems();
-        if !problems.is_empty() {
-            return Err(Failure::usage(problems.join("\n")));
-        }
-        let folder = ready.case.folder.as_deref();
-        let data = data::load(&section.data, folder)?;
-        let tokenizer = data::tokenizer(&section.data, folder)?;
-        let target = target(&section.target, &tokenizer, file.seed, folder)?;
+        let data = data::load(&section.data)?;
+        let tokenizer = data::tokenizer(&section.data)?;
+        let target = target(&section.target, &tokenizer, file.seed)?;
         check_bytes(ready, &target)?;
         check_vocab(&tokenizer, &target)?;
-        let drafter = drafter(&section.drafter, &target, &tokenizer, file.seed, folder)?;
+        let drafter = drafter(&section.drafter, &target, &tokenizer, file.seed)?;
         let blocks = BlockSpec::of(drafter.config());
         let gamma = section.drafter.gamma;
         let blocks = if gamma > 0.0 {
@@ -204,18 +208,13 @@ impl Setup {
 const TARGET_SEED: u64 = 0x7461_7267;
 const DRAFTER_SEED: u64 = 0x6472_6166;
 
-fn target(
-    section: &TargetSection,
-    tokenizer: &Tokenizer,
-    seed: u64,
-    folder: Option<&Path>,
-) -> Result<Target, Failure> {
+fn target(section: &TargetSection, tokenizer: &Tokenizer, seed: u64) -> Result<Target, Failure> {
     let usage = |e: &dyn std::fmt::Display| Failure::usage(format!("exec.target: {e}"));
     if let Some(path) = &section.path {
-        let path = data::beside(folder, path);
-        let config = TargetConfig::load(&path).map_err(|e| Failure::data(e.to_string()))?;
+        must_exist("exec.target.path", path)?;
+        let config = TargetConfig::load(path).map_err(|e| Failure::data(e.to_string()))?;
         let ids = layer_ids(section, config.geometry.num_hidden_layers);
-        return Target::load(&path, &ids, &Device::Cpu).map_err(|e| Failure::data(e.to_string()));
+        return Target::load(path, &ids, &Device::Cpu).map_err(|e| Failure::data(e.to_string()));
     }
     let config = TargetConfig::from_json(
         json!({
@@ -243,6 +242,16 @@ fn target(
     Target::random(config, seed ^ TARGET_SEED, &ids, &Device::Cpu).map_err(|e| usage(&e))
 }
 
+fn must_exist(key: &str, path: &Path) -> Result<(), Failure> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{key}: {}: no such folder; check the path, it must hold config.json and safetensors",
+        path.display()
+    )))
+}
+
 fn layer_ids(section: &TargetSection, layers: usize) -> Vec<usize> {
     if section.target_layer_ids.is_empty() {
         default_target_layer_ids(layers, section.captured_layers)
@@ -256,12 +265,11 @@ fn drafter(
     target: &Target,
     tokenizer: &Tokenizer,
     seed: u64,
-    folder: Option<&Path>,
 ) -> Result<Drafter, Failure> {
     let usage = |e: &dyn std::fmt::Display| Failure::usage(format!("exec.drafter: {e}"));
     if let Some(path) = &section.path {
-        let path = data::beside(folder, path);
-        return Drafter::load(&path, target).map_err(|e| Failure::data(e.to_string()));
+        must_exist("exec.drafter.path", path)?;
+        return Drafter::load(path, target).map_err(|e| Failure::data(e.to_string()));
     }
     let mask = section.mask_token_id.or_else(|| tokenizer.mask_id()).ok_or_else(|| {
         usage(&"mask_token_id: this tokenizer has no mask token; name an id that has a row in the target's embedding and never occurs, such as 151669 for Qwen3")

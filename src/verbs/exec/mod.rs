@@ -7,7 +7,7 @@ mod observer;
 mod settle;
 mod threads;
 
-use crate::cli::ExecArgs;
+use crate::cli::{BackendArg, ExecArgs};
 use crate::failure::{Failure, code};
 use crate::figure;
 use crate::output::OutputDir;
@@ -16,6 +16,7 @@ use crate::scenario::{Case, Input, cases, open};
 use crate::terminal::{note, say};
 use crate::verbs::sim::{plain, stop_on_signal};
 use exec::backend::Backend;
+use exec::backend::emulated::Emulated;
 use exec::driver::{Driver, Options, RunReport};
 use exec::error::DriverError;
 use observer::Recorder;
@@ -44,29 +45,27 @@ pub(crate) struct Ran {
 }
 
 pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
-    let ready = prepare(&args.policy, &args.sets)?;
-    let choice = backend::choose(args.backend, &ready)?;
-    if choice == Choice::Cpu {
+    if args.backend != BackendArg::Emulated {
+        // Before anything is loaded or said: the process begins again.
         one_for_tensors()?;
     }
+    let ready = prepare(&args.policy, &args.sets)?;
+    let work = load(backend::choose(args.backend, &ready)?, &ready, args)?;
     let name = plain(&ready.case.file.name);
     let out = args
         .out
         .clone()
         .unwrap_or_else(|| PathBuf::from("reports").join(name + "-exec"));
     let dir = OutputDir::create(&out)?;
-    for line in settle::opening(&ready, choice) {
-        note(line);
-    }
-    let ran = match choice {
-        Choice::Emulated => {
-            let backend = Arc::new(emulated::backend(&ready, args.speedup, args.byte_scale)?);
-            drive(&ready, backend, &dir, "emulated", &mut |_, _| {
-                Ok(observer::Fields::new())
-            })?
-        }
-        Choice::Cpu => {
-            let trained = cpu::train(&ready, &dir)?;
+    // From here on Ctrl-C is an orderly stop; what is said next tells the user so.
+    drop(stop_on_signal());
+    note(settle::opening(&ready, work.name()));
+    let ran = match work {
+        Loaded::Emulated(backend) => drive(&ready, backend, &dir, "emulated", &mut |_, _| {
+            Ok(observer::Fields::new())
+        })?,
+        Loaded::Cpu(setup) => {
+            let trained = cpu::train_with(&setup, &ready, &dir)?;
             training(&trained).into_iter().for_each(say);
             trained.ran
         }
@@ -79,6 +78,32 @@ pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
         return Err(Failure::new(code::INTERRUPTED, message));
     }
     Ok(())
+}
+
+/// A backend with all that it needs.
+enum Loaded {
+    Emulated(Arc<Emulated>),
+    Cpu(Box<cpu::Setup>),
+}
+
+impl Loaded {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Emulated(_) => "emulated",
+            Self::Cpu(_) => "CPU",
+        }
+    }
+}
+
+/// Loads what the backend needs, before anything is written: a policy that cannot run leaves no trace.
+fn load(choice: Choice, ready: &Ready, args: &ExecArgs) -> Result<Loaded, Failure> {
+    match choice {
+        Choice::Emulated => {
+            let backend = emulated::backend(ready, args.speedup, args.byte_scale)?;
+            Ok(Loaded::Emulated(Arc::new(backend)))
+        }
+        Choice::Cpu => Ok(Loaded::Cpu(Box::new(cpu::Setup::of(ready)?))),
+    }
 }
 
 /// Loads a policy file and builds its plan.

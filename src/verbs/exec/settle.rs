@@ -1,7 +1,7 @@
 //! What is said before and after a run: what differs from the search, what to expect, and how it came out.
 
 use super::cpu::{Trained, digest_of};
-use super::{Choice, Ran, Ready};
+use super::{Ran, Ready};
 use crate::scenario::{Case, PolicyFile};
 use crate::verbs::best::{costs_hash, lengths_hash};
 use shared::core::Activity;
@@ -11,31 +11,43 @@ use shared::plan::Plan;
 pub(crate) fn differences(case: &Case, plan: &Plan) -> Vec<String> {
     let said = &case.file.provenance;
     let pairs = [
-        ("lengths", &said.lengths_hash, lengths_hash(&case.lengths)),
-        ("costs", &said.costs_hash, costs_hash(&case.file)),
-        ("plan", &said.plan_hash, format!("{:016x}", plan.digest())),
+        (
+            "the lengths are not those",
+            &said.lengths_hash,
+            lengths_hash(&case.lengths),
+        ),
+        (
+            "the costs are not those",
+            &said.costs_hash,
+            costs_hash(&case.file),
+        ),
+        (
+            "the plan is not the one",
+            &said.plan_hash,
+            format!("{:016x}", plan.digest()),
+        ),
     ];
     pairs
         .iter()
         .filter(|(_, said, found)| !said.is_empty() && *said != found)
         .map(|(what, said, found)| {
-            format!("warning: {what} differ from those the policy was searched on ({said}, now {found}); its expectation may not hold")
+            format!("warning: {what} the policy was searched on ({said}, now {found}); its expectation may not hold")
         })
         .collect()
 }
 
 /// What will run.
-pub(crate) fn opening(ready: &Ready, choice: Choice) -> Vec<String> {
+pub(crate) fn opening(ready: &Ready, backend: &str) -> String {
     let policy = &ready.case.file.policy;
-    vec![format!(
-        "{}: {} on {choice:?} workers {}+{}, {} microbatches, {} buckets",
+    format!(
+        "{}: {} on {} target + {} drafter workers ({backend}), {} microbatches in {} buckets",
         ready.case.file.name,
         policy.name,
         policy.targets,
         policy.drafters,
         ready.plan.microbatches.len(),
         ready.plan.buckets
-    )]
+    )
 }
 
 /// How it came out beside what was expected.
