@@ -38,20 +38,51 @@ impl ExecSection {
     /// What is wrong, one entry a key.
     pub fn problems(&self) -> Vec<OutOfRange> {
         let mut problems = self.optimizer.problems();
-        let (data, drafter) = (&self.data, &self.drafter);
-        let least = [
-            ("exec.data.max_len", u64::from(data.max_len), 1),
-            ("exec.drafter.block_size", drafter.block_size as u64, 2),
-            ("exec.drafter.anchors", drafter.anchors as u64, 1),
+        let (target, drafter) = (&self.target, &self.drafter);
+        let mut least = vec![
+            ("exec.data.max_len", self.data.max_len as usize, 1),
+            ("exec.drafter.block_size", drafter.block_size, 2),
+            ("exec.drafter.anchors", drafter.anchors, 1),
         ];
-        problems.extend(least.iter().filter(|(_, value, low)| value < low).map(
-            |(key, value, low)| OutOfRange {
-                key,
-                value: value.to_string(),
-                limit: format!("must be at least {low}"),
-                way_out: "raise it",
-            },
-        ));
+        // A model that is loaded brings its own sizes.
+        if target.path.is_none() {
+            least.extend([
+                ("exec.target.hidden_size", target.hidden_size, 1),
+                ("exec.target.layers", target.layers, 1),
+                ("exec.target.attention_heads", target.attention_heads, 1),
+                ("exec.target.key_value_heads", target.key_value_heads, 1),
+                ("exec.target.head_dim", target.head_dim, 2),
+                ("exec.target.intermediate_size", target.intermediate_size, 1),
+            ]);
+            problems.extend(spread(
+                "exec.target.initializer_range",
+                target.initializer_range,
+            ));
+        }
+        if drafter.path.is_none() {
+            least.extend([
+                ("exec.drafter.layers", drafter.layers, 1),
+                ("exec.drafter.attention_heads", drafter.attention_heads, 1),
+                ("exec.drafter.key_value_heads", drafter.key_value_heads, 1),
+                ("exec.drafter.head_dim", drafter.head_dim, 2),
+                (
+                    "exec.drafter.intermediate_size",
+                    drafter.intermediate_size,
+                    1,
+                ),
+            ]);
+            problems.extend(spread(
+                "exec.drafter.initializer_range",
+                drafter.initializer_range,
+            ));
+        }
+        let too_small = least.into_iter().filter(|(_, value, low)| value < low);
+        problems.extend(too_small.map(|(key, value, low)| OutOfRange {
+            key,
+            value: value.to_string(),
+            limit: format!("must be at least {low}"),
+            way_out: "raise it",
+        }));
         if !(drafter.gamma >= 0.0 && drafter.gamma.is_finite()) {
             problems.push(OutOfRange {
                 key: "exec.drafter.gamma",
@@ -62,6 +93,16 @@ impl ExecSection {
         }
         problems
     }
+}
+
+/// A standard deviation of random weights that is none.
+fn spread(key: &'static str, value: f64) -> Option<OutOfRange> {
+    (!(value > 0.0 && value.is_finite())).then(|| OutOfRange {
+        key,
+        value: value.to_string(),
+        limit: "must be finite and above 0".into(),
+        way_out: "use 0.02, or up to 0.3 for a small model",
+    })
 }
 
 /// Where samples come from and which are taken.
@@ -326,3 +367,73 @@ impl OptimizerSection {
 
 /// Largest decay of a moment: at 1 it never takes in a gradient.
 const BETA_MAX: f64 = 0.999_999_9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section() -> ExecSection {
+        ExecSection {
+            data: DataSection {
+                paths: vec!["text".into()],
+                tokenizer: byte(),
+                max_len: 64,
+                over_long: skip(),
+                min_loss_tokens: 2,
+                on_bad_line: stop(),
+                samples_max: 0,
+                registry_bytes_max: 0,
+            },
+            target: TargetSection::default(),
+            drafter: DrafterSection::default(),
+            optimizer: OptimizerSection::default(),
+        }
+    }
+
+    fn keys(section: &ExecSection) -> Vec<&'static str> {
+        let problems = section.problems();
+        problems.into_iter().map(|problem| problem.key).collect()
+    }
+
+    #[test]
+    fn the_defaults_can_run() {
+        assert!(keys(&section()).is_empty());
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_named() {
+        let mut wrong = section();
+        wrong.optimizer.learning_rate = f64::NAN;
+        wrong.optimizer.clip_norm = f64::INFINITY;
+        wrong.target.initializer_range = f64::NAN;
+        wrong.drafter.initializer_range = -0.02;
+        wrong.drafter.gamma = f64::NEG_INFINITY;
+        let expected = [
+            "exec.optimizer.learning_rate",
+            "exec.optimizer.clip_norm",
+            "exec.target.initializer_range",
+            "exec.drafter.initializer_range",
+            "exec.drafter.gamma",
+        ];
+        assert_eq!(keys(&wrong), expected);
+    }
+
+    #[test]
+    fn sizes_of_a_model_that_is_loaded_do_not_matter() {
+        let mut loaded = section();
+        loaded.target.layers = 0;
+        assert_eq!(keys(&loaded), ["exec.target.layers"]);
+        loaded.target.path = Some("model".into());
+        assert!(keys(&loaded).is_empty());
+    }
+
+    #[test]
+    fn a_negative_rate_is_told_once_and_with_its_limits() {
+        let mut wrong = section();
+        wrong.optimizer.learning_rate = -1.0;
+        let problems = wrong.problems();
+        assert_eq!(problems.len(), 1);
+        assert_eq!(problems[0].value, "-1");
+        assert_eq!(problems[0].limit, "must be from 0 to 10");
+    }
+}

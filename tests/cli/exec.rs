@@ -130,12 +130,9 @@ fn an_emulated_run_is_recorded_and_replays() {
         .complains(&["small: composed on 5 target + 3 drafter workers (emulated)"]);
     let row = &desk.rows("sim/results.csv")[0];
     assert_eq!(steps(&desk, "run").len().to_string(), row["steps"]);
-    let figures = |name: &str| name.ends_with(".svg");
-    let names: Vec<_> = desk.files("run").into_keys().collect();
-    assert!(
-        names.iter().any(|name| figures(&name.to_string_lossy())),
-        "{names:?}"
-    );
+    for figure in ["timeline.svg", "utilisation.svg", "mixing.svg"] {
+        assert!(desk.read(&format!("run/{figure}")).contains("<svg"));
+    }
     assert!(desk.read("run/report.html").contains("<svg"));
     desk.run("replay run/trace.txt")
         .exits(0)
@@ -190,7 +187,7 @@ fn checkpoint(desk: &Desk, out: &str, name: &str) -> Vec<u8> {
 #[test]
 fn training_on_the_cpu_learns_and_leaves_a_drafter_that_serving_engines_load() {
     let desk = tiny();
-    desk.run("exec --policy sim/best.toml --backend cpu --out run")
+    desk.run("exec --policy sim/best.toml --backend cpu --out run --set workload.epochs=3")
         .exits(0)
         .says(&["loss ", "checkpoint run/checkpoint/step-", "measured "]);
     let expected = [
@@ -364,6 +361,19 @@ fn a_policy_without_data_and_model_is_refused_with_the_backend_that_runs_it() {
 }
 
 #[test]
+fn invented_lengths_are_refused_on_real_data() {
+    refused(
+        &tiny(),
+        "--backend cpu --set workload.samples=100 --set workload.lengths={uniform={min=16,max=64}}",
+        2,
+    )
+    .complains(&[
+        "workload.lengths describes lengths that no data has",
+        "set workload.lengths = \"data\"",
+    ]);
+}
+
+#[test]
 fn a_target_that_memory_cannot_hold_is_refused_with_the_backend_that_runs_it() {
     let large = "--set exec.target.hidden_size=5120 --set exec.target.layers=6400 --set exec.target.intermediate_size=17408 \
                  --set exec.target.attention_heads=24 --set exec.target.key_value_heads=4 --set exec.target.head_dim=256";
@@ -494,7 +504,15 @@ fn values_that_no_run_can_have_are_refused_with_their_key() {
             ],
         ),
         (
-            "exec.drafter.attention_heads=3",
+            "exec.target.initializer_range=nan",
+            ["exec.target.initializer_range: NaN must be finite", "use "],
+        ),
+        (
+            "exec.target.layers=0",
+            ["exec.target.layers: 0 must be at least 1", "raise it"],
+        ),
+        (
+            "exec.drafter.key_value_heads=3",
             ["exec.drafter: ", "heads"],
         ),
     ] {
@@ -522,10 +540,7 @@ fn interrupted(desk: &Desk, args: &str) -> Ran {
         let read = complaints.read_line(&mut err).unwrap();
         assert!(read > 0, "it ended before it ran: {err}");
     }
-    let kill = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status();
-    assert!(kill.expect("kill exists").success());
+    interrupt(child.id());
     complaints.read_to_string(&mut err).unwrap();
     let output = child.wait_with_output().unwrap();
     Ran {
@@ -569,4 +584,46 @@ fn an_interrupted_training_run_keeps_its_drafter() {
         serde_json::from_slice(&checkpoint(&desk, "run", "run.json")).unwrap();
     assert_eq!(run["complete"], false);
     desk.run("replay run/trace.txt").exits(0);
+}
+
+fn interrupt(process: u32) {
+    let kill = Command::new("kill")
+        .args(["-INT", &process.to_string()])
+        .status();
+    assert!(kill.expect("kill exists").success());
+}
+
+/// Whether the process handles Ctrl-C by now.
+#[cfg(target_os = "linux")]
+fn catches_interrupts(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = u64::from_str_radix(caught.expect("Linux says so").trim(), 16).unwrap();
+    caught & (1 << 1) != 0
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupted_search_keeps_what_is_done() {
+    let desk = Desk::with(&format!(
+        "{COMPOSED}depth_total = {{ from = 4, to = 4000, step = 1 }}\n"
+    ));
+    let child = Command::new(env!("CARGO_BIN_EXE_dflash"))
+        .args(["sim", "s.toml", "--no-figures", "--out", "out"])
+        .current_dir(desk.path(""))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    while !catches_interrupts(child.id()) {
+        std::thread::yield_now();
+    }
+    interrupt(child.id());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let rows = desk.rows("out/results.csv");
+    assert!(rows.iter().all(|row| row["outcome"] == "done"));
+    let told = format!("interrupted after {} of 3997 points", rows.len());
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(err.contains(&told), "{told:?} is not in {err:?}");
 }

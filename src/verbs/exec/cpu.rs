@@ -212,9 +212,10 @@ fn target(section: &TargetSection, tokenizer: &Tokenizer, seed: u64) -> Result<T
     let usage = |e: &dyn std::fmt::Display| Failure::usage(format!("exec.target: {e}"));
     if let Some(path) = &section.path {
         must_exist("exec.target.path", path)?;
-        let config = TargetConfig::load(path).map_err(|e| Failure::data(e.to_string()))?;
+        let unusable = |e: &dyn std::fmt::Display| Failure::data(format!("exec.target.path: {e}"));
+        let config = TargetConfig::load(path).map_err(|e| unusable(&e))?;
         let ids = layer_ids(section, config.geometry.num_hidden_layers);
-        return Target::load(path, &ids, &Device::Cpu).map_err(|e| Failure::data(e.to_string()));
+        return Target::load(path, &ids, &Device::Cpu).map_err(|e| unusable(&e));
     }
     let config = TargetConfig::from_json(
         json!({
@@ -237,7 +238,7 @@ fn target(section: &TargetSection, tokenizer: &Tokenizer, seed: u64) -> Result<T
         }),
         "exec.target",
     )
-    .map_err(|e| usage(&e))?;
+    .map_err(Failure::usage)?;
     let ids = layer_ids(section, section.layers);
     Target::random(config, seed ^ TARGET_SEED, &ids, &Device::Cpu).map_err(|e| usage(&e))
 }
@@ -269,7 +270,8 @@ fn drafter(
     let usage = |e: &dyn std::fmt::Display| Failure::usage(format!("exec.drafter: {e}"));
     if let Some(path) = &section.path {
         must_exist("exec.drafter.path", path)?;
-        return Drafter::load(path, target).map_err(|e| Failure::data(e.to_string()));
+        return Drafter::load(path, target)
+            .map_err(|e| Failure::data(format!("exec.drafter.path: {e}")));
     }
     let mask = section.mask_token_id.or_else(|| tokenizer.mask_id()).ok_or_else(|| {
         usage(&"mask_token_id: this tokenizer has no mask token; name an id that has a row in the target's embedding and never occurs, such as 151669 for Qwen3")
