@@ -193,41 +193,42 @@ pub(crate) fn cases(input: &Input) -> Result<Vec<Case>, Failure> {
 }
 
 fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Case, Failure> {
-    let file: ScenarioFile = loaded.parse_point(point)?;
-    loaded.check_point(point, problems_of_scenario(&file))?;
-    let policy = file
+    let said: ScenarioFile = loaded.parse_point(point)?;
+    let policy = said
         .policy
         .resolve()
         .map_err(|error| loaded.error_at_key(Some(point), &error.to_string()))?;
-    let workload = portable(file.workload, loaded)?;
-    let exec = portable_exec(file.exec, loaded)?;
-    let lengths = lengths.of(&workload, file.seed, exec.as_ref())?;
+    let mut file = PolicyFile {
+        kind: Kind::Policy,
+        name: said.name,
+        question: said.question,
+        seed: said.seed,
+        policy,
+        workload: said.workload,
+        training: said.training,
+        model: said.model,
+        hardware: said.hardware,
+        costs: said.costs,
+        fault: said.fault,
+        exec: said.exec,
+        expect: Expect::default(),
+        provenance: Provenance::default(),
+    };
+    let mut problems = problems_of_policy(&file);
+    problems.extend(said.search.validate("search"));
+    loaded.check_point(point, problems)?;
+    file.workload = portable(file.workload, loaded)?;
+    file.exec = portable_exec(file.exec, loaded)?;
     let swept = point
         .swept
         .iter()
-        .map(|(key, value)| (key.clone(), plain(value)))
-        .collect();
+        .map(|(key, value)| (key.clone(), plain(value)));
     Ok(Case {
-        swept,
+        swept: swept.collect(),
         entry: point.entry,
-        lengths,
-        search: file.search.clone(),
-        file: PolicyFile {
-            kind: Kind::Policy,
-            name: file.name,
-            question: file.question,
-            seed: file.seed,
-            policy,
-            workload,
-            training: file.training,
-            model: file.model,
-            hardware: file.hardware,
-            costs: file.costs,
-            fault: file.fault,
-            exec,
-            expect: Expect::default(),
-            provenance: Provenance::default(),
-        },
+        lengths: lengths.of(&file.workload, file.seed, file.exec.as_ref())?,
+        search: said.search,
+        file,
     })
 }
 
@@ -283,29 +284,6 @@ fn plain(value: &toml::Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn problems_of_scenario(file: &ScenarioFile) -> Vec<Problem> {
-    let sections = [
-        file.workload.validate("workload"),
-        file.training.validate("training"),
-        file.model.validate("model"),
-        file.hardware.validate("hardware"),
-        file.costs.validate("costs"),
-        file.search.validate("search"),
-    ];
-    let faults = file
-        .fault
-        .iter()
-        .enumerate()
-        .flat_map(|(i, f)| f.validate(&format!("fault[{i}]")));
-    let exec = problems_of_exec(file.exec.as_ref());
-    sections
-        .into_iter()
-        .flatten()
-        .chain(faults)
-        .chain(exec)
-        .collect()
 }
 
 /// What is wrong with the sections of a policy file.
