@@ -49,8 +49,8 @@ pub(crate) fn summary(
 
 fn table(searched: &Searched, detailed: &[Detailed]) -> Vec<Vec<String>> {
     let header = [
-        "policy", "split", "tok/s", "+-", "% bound", "slots", "slot GiB", "HS GiB", "host GiB",
-        "buckets", "tv max", "exc", "outcome",
+        "policy", "split", "tok/s", "+-", "% bound", "slots", "HS GiB", "host GiB", "buckets",
+        "tv max", "exc", "outcome",
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     for detail in detailed {
@@ -65,7 +65,6 @@ fn table(searched: &Searched, detailed: &[Detailed]) -> Vec<Vec<String>> {
             half,
             share,
             metrics.peaks.slots.to_string(),
-            gib(metrics.peaks.slot_bytes.0),
             gib(metrics.peaks.alive_bytes.0),
             gib(detail.outcome.memory.host.total().0),
             metrics.mix.distinct_min.to_string(),

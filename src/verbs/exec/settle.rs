@@ -66,9 +66,9 @@ pub(crate) fn closing(file: &PolicyFile, ran: &Ran) -> Vec<String> {
         100.0 * m.drafter_share(Activity::Busy),
     )];
     if expected > 0.0 {
-        let error = 100.0 * (m.tokens_per_s() / expected - 1.0);
+        let error = 100.0 * (expected / m.tokens_per_s() - 1.0);
         lines.push(format!(
-            "predicted {expected:.0} tok/s: measured is {error:+.1} % off"
+            "predicted {expected:.0} tok/s: {error:+.1} % against the measurement"
         ));
     }
     lines.push(format!(
