@@ -78,12 +78,13 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let sim = Recorded::read(&args.sim)?;
     let exec = Recorded::read(&args.exec)?;
     refuse_different_plans(&sim, &exec)?;
-    for (trace, driver) in [(&sim, "sim"), (&exec, "exec")] {
+    for (trace, simulated) in [(&sim, true), (&exec, false)] {
         let found = trace.fact("driver");
-        if found != driver {
+        if (found == "sim") != simulated {
+            let expected = if simulated { "the simulator" } else { "a run" };
             let shown = trace.path.display();
             note(format!(
-                "{shown}: was written by {found}, {driver} is expected here"
+                "{shown}: was written by {found}, {expected} is expected here"
             ));
         }
     }
