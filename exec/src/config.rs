@@ -126,7 +126,7 @@ pub struct DataSection {
     /// What happens at a broken line: `"stop"` or `"skip"`.
     #[serde(default = "stop")]
     pub on_bad_line: String,
-    /// At most so many samples, a seeded choice; 0 takes all.
+    /// At most so many samples, the same choice every time; 0 takes all.
     #[serde(default)]
     pub samples_max: u32,
     /// Text taken from the Cargo registry when `paths` is empty. (bytes)
