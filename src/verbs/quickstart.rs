@@ -7,7 +7,7 @@ use super::sim::{Searched, search, stop_on_signal};
 use super::{best, exec};
 use crate::cli::QuickstartArgs;
 use crate::failure::Failure;
-use crate::figure::{self, Heading, LossCurve, LossRun, Pair, PairPanel, PredictionMeasurement};
+use crate::figure::{self, Heading, Pair, PairPanel, PredictionMeasurement};
 use crate::output::{OutputDir, write_atomic};
 use crate::report;
 use crate::results;
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<(), Failure> {
     let ready = ready(case)?;
     let run_dir = OutputDir::create(&args.out.join("exec"))?;
     let trained = train(&ready, &run_dir)?;
-    finish(&ready, &trained.ran, &run_dir)?;
+    finish(&ready, &trained.ran, &run_dir, Vec::new())?;
     conclude(&args.out, &dir, &ready, &chosen, &trained)
 }
 
@@ -289,25 +289,7 @@ fn write_report(
         ),
         panels: vec![panel("throughput", "tok/s"), panel("service time", "ms")],
     };
-    let loss = LossCurve {
-        heading: heading(
-            "Training loss",
-            "position-weighted cross entropy of the drafter",
-        ),
-        runs: vec![LossRun {
-            name: ready.case.file.policy.name.clone(),
-            loss: trained
-                .steps
-                .iter()
-                .map(|s| (s.step as f64, s.loss))
-                .collect(),
-        }],
-        learning_rate: trained
-            .steps
-            .iter()
-            .map(|s| (s.step as f64, s.lr))
-            .collect(),
-    };
+    let loss = exec::loss_curve(ready, trained);
     figure::save(dir.path(), "prediction", &prediction)?;
     figure::save(dir.path(), "loss", &loss)?;
     let page = figure::report(&figure::Report {

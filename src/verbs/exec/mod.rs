@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use backend::Choice;
-pub(crate) use settle::training;
+pub(crate) use settle::{loss_curve, training};
 pub(crate) use threads::one_for_tensors;
 
 /// A policy ready to run: its file, the lengths of the data, its work and its plan.
@@ -60,17 +60,23 @@ pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
     // From here on Ctrl-C is an orderly stop; what is said next tells the user so.
     drop(stop_on_signal());
     note(settle::opening(&ready, work.name()));
-    let ran = match work {
-        Loaded::Emulated(backend) => drive(&ready, backend, &dir, "emulated", &mut |_, _| {
-            Ok(observer::Fields::new())
-        })?,
+    let (ran, figures) = match work {
+        Loaded::Emulated(backend) => {
+            let nothing = &mut |_, _| Ok(observer::Fields::new());
+            (
+                drive(&ready, backend, &dir, "emulated", nothing)?,
+                Vec::new(),
+            )
+        }
         Loaded::Cpu(setup) => {
             let trained = cpu::train_with(&setup, &ready, &dir)?;
             training(&trained).into_iter().for_each(say);
-            trained.ran
+            let loss = loss_curve(&ready, &trained);
+            figure::save(dir.path(), "loss", &loss)?;
+            (trained.ran, vec![figure::svg(&loss)?])
         }
     };
-    finish(&ready, &ran, &dir)?;
+    finish(&ready, &ran, &dir, figures)?;
     say(format!("results in {}", out.display()));
     if ran.report.stopped {
         let message =
@@ -184,14 +190,20 @@ fn of_driver(error: DriverError) -> Failure {
     Failure::new(code, error)
 }
 
-/// Writes figures and a report page, and says what happened beside what was predicted.
-pub(crate) fn finish(ready: &Ready, ran: &Ran, dir: &OutputDir) -> Result<(), Failure> {
+/// Writes the run's figures and a page with them behind `figures`, and says what happened beside what was predicted.
+pub(crate) fn finish(
+    ready: &Ready,
+    ran: &Ran,
+    dir: &OutputDir,
+    mut figures: Vec<String>,
+) -> Result<(), Failure> {
     let lines = settle::closing(&ready.case.file, ran);
+    figures.extend(report::run(dir, &ready.case, &ran.metrics)?);
     let page = figure::report(&figure::Report {
         title: format!("Run of {}", ready.case.file.name),
         summary: lines.clone(),
         question: ready.case.file.question.clone(),
-        parts: report::run(dir, &ready.case, &ran.metrics)?.into_iter().map(figure::Part::Figure).collect(),
+        parts: figures.into_iter().map(figure::Part::Figure).collect(),
         notes: vec![
             "trace.txt is the record of the run (`dflash replay` checks it), metrics.jsonl has a line a step.".into(),
         ],

@@ -2,8 +2,10 @@
 
 use super::cpu::{Trained, digest_of};
 use super::{Ran, Ready};
+use crate::figure::{Heading, LossCurve, LossRun};
 use crate::scenario::{Case, PolicyFile};
 use crate::verbs::best::{costs_hash, lengths_hash};
+use ::exec::train::StepReport;
 use shared::core::Activity;
 use shared::plan::Plan;
 
@@ -109,4 +111,29 @@ pub(crate) fn ends(series: &[f64]) -> (f64, f64) {
         mean(&series[..tenth]),
         mean(&series[series.len() - tenth..]),
     )
+}
+
+/// The loss over optimizer steps, with the learning rate.
+pub(crate) fn loss_curve(ready: &Ready, trained: &Trained) -> LossCurve {
+    let file = &ready.case.file;
+    let series = |value: fn(&StepReport) -> f64| {
+        trained
+            .steps
+            .iter()
+            .map(|step| (step.step as f64, value(step)))
+            .collect()
+    };
+    LossCurve {
+        heading: Heading {
+            title: "Training loss".into(),
+            shown: "position-weighted cross entropy of the drafter".into(),
+            scenario: file.name.clone(),
+            seed: Some(file.seed),
+        },
+        runs: vec![LossRun {
+            name: file.policy.name.clone(),
+            loss: series(|step| step.loss),
+        }],
+        learning_rate: series(|step| step.lr),
+    }
 }
