@@ -25,9 +25,7 @@ pub use faults::FaultList;
 pub use lengths::draw_lengths;
 pub use links::{Links, MissingLink};
 pub use memory::{Memory, Overflow, Part};
-pub use run::{
-    Nobody, Outcome, Resolved, RunError, Work, edges, order_spec, plan, prepare, run, run_facts,
-};
+pub use run::{Nobody, Outcome, Resolved, RunError, Work, edges, order_spec, plan, prepare, run};
 pub use search::{Choice, choose};
 pub use service::{ServiceTimes, train_costs};
 pub use stats::{CONFIDENCE, Estimate};

@@ -103,6 +103,8 @@ pub struct Work {
     pub service: Arc<ServiceTimes>,
     /// Expected drafter time of each bucket's largest microbatch. (ns)
     pub train_costs: Arc<Vec<Span>>,
+    /// What a check of the policy must know of it.
+    pub facts: RunFacts,
 }
 
 /// What a simulation gave.
@@ -140,7 +142,9 @@ pub fn prepare(point: &Resolved, lengths: &[u32]) -> Result<Work, RunError> {
     }
     let service = ServiceTimes::draw(&point.costs, &formation, point.seed);
     let train_costs = train_costs(&point.costs, &formation);
+    let facts = RunFacts::of(&formation.microbatches, point.training.grad_accum);
     Ok(Work {
+        facts,
         formation: Arc::new(formation),
         service: Arc::new(service),
         train_costs: Arc::new(train_costs),
@@ -223,35 +227,12 @@ pub fn order_spec(point: &Resolved, train_costs: &[Span]) -> OrderSpec {
     }
 }
 
-/// What a check of the policy must know of a point's work.
-pub fn run_facts(point: &Resolved, work: &Work) -> RunFacts {
-    let microbatches = &work.formation.microbatches;
-    let mut seen = vec![false; work.formation.edges.len()];
-    for microbatch in microbatches {
-        seen[microbatch.bucket.index()] = true;
-    }
-    RunFacts {
-        grad_accum: point.training.grad_accum,
-        bytes_max: microbatches
-            .iter()
-            .map(|m| m.bytes)
-            .max()
-            .unwrap_or_default(),
-        samples_max: microbatches
-            .iter()
-            .map(|m| m.sample_count())
-            .max()
-            .unwrap_or(0),
-        buckets: seen.into_iter().filter(|&s| s).count() as u32,
-    }
-}
-
 /// The plan of a point, checked against its policy and its box.
 pub fn plan(point: &Resolved, work: &Work) -> Result<Arc<Plan>, RunError> {
     let policy = &point.policy;
     let (targets, drafters) = (policy.targets, policy.drafters);
     let spec = order_spec(point, &work.train_costs);
-    policy.ensure(&run_facts(point, work))?;
+    policy.ensure(&work.facts)?;
     if u32::from(targets) + u32::from(drafters) > u32::from(point.hardware.gpus) {
         return Err(RunError::Gpus {
             targets,

@@ -9,6 +9,7 @@ use crate::verbs::best;
 use crate::verbs::sim::Searched;
 use shared::core::{Action, Core, Event};
 use shared::metrics::Detail;
+use shared::plan::Plan;
 use shared::record::{Encoder, Header};
 use shared::time::Time;
 use sim::{Outcome, prepare, run};
@@ -98,7 +99,8 @@ fn simulate(case: &Case, observer: &mut impl sim::Observe) -> Result<Outcome, Fa
 /// A run with its trace.
 pub(crate) fn traced(case: &Case) -> Result<(Outcome, String), Failure> {
     let mut encoder = Encoder::default();
-    let mut text = encoder.header(&header(case, "sim")?);
+    let plan = best::plan_of(case)?;
+    let mut text = encoder.header(&header(case, &plan, "sim")?);
     let outcome = simulate(case, &mut |at: Time,
                                        event: &Event,
                                        actions: &[Action],
@@ -109,9 +111,9 @@ pub(crate) fn traced(case: &Case) -> Result<(Outcome, String), Failure> {
     Ok((outcome, text))
 }
 
-/// The header of a run of this case, driven by `driver`.
-pub(crate) fn header(case: &Case, driver: &str) -> Result<Header, Failure> {
-    let provenance = best::provenance(case)?;
+/// The header of a run of this case by its plan, driven by `driver`.
+pub(crate) fn header(case: &Case, plan: &Plan, driver: &str) -> Result<Header, Failure> {
+    let provenance = best::provenance(case, plan);
     let facts = [
         ("driver", driver.to_owned()),
         ("version", provenance.version.clone()),

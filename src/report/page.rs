@@ -77,7 +77,9 @@ fn notes(searched: &Searched, best: Option<&PolicyFile>) -> Result<Vec<String>, 
     let file = &case.file;
     let provenance = match best {
         Some(best) => best.provenance.clone(),
-        None => best::provenance(case).unwrap_or_default(),
+        None => best::plan_of(case)
+            .map(|plan| best::provenance(case, &plan))
+            .unwrap_or_default(),
     };
     let search = &case.search;
     let replications = searched.rows.iter().map(|r| r.throughput.count).max();

@@ -5,8 +5,10 @@ use crate::output::OutputDir;
 use crate::scenario::{Case, Expect, PolicyFile, Provenance};
 use crate::verbs::sim::Searched;
 use shared::metrics::Detail;
+use shared::plan::Plan;
 use shared::record::Digest;
 use sim::{Estimate, Nobody, prepare, replicate, run};
+use std::sync::Arc;
 
 /// Replications on fresh seeds by which the winner is measured again: the search's own figure favours luck.
 const FRESH_REPLICATIONS: u32 = 5;
@@ -33,7 +35,8 @@ pub(crate) fn policy_file(searched: &Searched, best: usize) -> Result<PolicyFile
         target_gpu_bytes_peak: most(&outcome.memory.targets),
         drafter_gpu_bytes_peak: most(&outcome.memory.drafters),
     };
-    file.provenance = provenance(case)?;
+    let plan = plan_of(case)?;
+    file.provenance = provenance(case, &plan);
     let edges = sim::edges(&file.workload.buckets, &case.lengths).map_err(Failure::usage)?;
     file.workload.buckets = sim::spec::Buckets::Edges(edges.as_slice().to_vec());
     Ok(file)
@@ -56,19 +59,23 @@ fn fresh(case: &Case) -> Result<Estimate, Failure> {
     Ok(Estimate::of(&throughputs))
 }
 
-/// Fingerprints of what the policy was searched on.
-pub(crate) fn provenance(case: &Case) -> Result<Provenance, Failure> {
+/// The plan of a case.
+pub(crate) fn plan_of(case: &Case) -> Result<Arc<Plan>, Failure> {
     let resolved = case.file.resolved();
     let work = prepare(&resolved, &case.lengths).map_err(Failure::usage)?;
-    let plan = sim::plan(&resolved, &work).map_err(Failure::usage)?;
-    Ok(Provenance {
+    sim::plan(&resolved, &work).map_err(Failure::usage)
+}
+
+/// Fingerprints of what the policy was searched on; `plan` is the plan of `case`.
+pub(crate) fn provenance(case: &Case, plan: &Plan) -> Provenance {
+    Provenance {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         commit: option_env!("DFLASH_COMMIT").unwrap_or("unknown").to_owned(),
         scenario: case.file.name.clone(),
         costs_hash: costs_hash(&case.file),
         lengths_hash: lengths_hash(&case.lengths),
         plan_hash: format!("{:016x}", plan.digest()),
-    })
+    }
 }
 
 /// Fingerprint of a cost section.

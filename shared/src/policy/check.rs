@@ -3,7 +3,7 @@
 use super::standstill::standstill;
 use super::{Assignment, Barrier, Enforce, Placement, Policy, Queue, Transport};
 use crate::id::Bytes;
-use crate::plan::Plan;
+use crate::plan::Microbatch;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,14 +49,19 @@ pub struct RunFacts {
 }
 
 impl RunFacts {
-    /// The facts of a plan.
-    pub fn of(plan: &Plan, grad_accum: u32) -> Self {
-        let samples = plan.microbatches.iter().map(|m| m.sample_count()).max();
+    /// The facts of a formation's or a plan's microbatches.
+    pub fn of(microbatches: &[Microbatch], grad_accum: u32) -> Self {
+        let bytes = microbatches.iter().map(|m| m.bytes).max();
+        let samples = microbatches.iter().map(|m| m.sample_count()).max();
+        let mut holds_work = [false; 1 << u8::BITS];
+        for microbatch in microbatches {
+            holds_work[microbatch.bucket.index()] = true;
+        }
         Self {
             grad_accum,
-            bytes_max: plan.bytes_max(),
+            bytes_max: bytes.unwrap_or_default(),
             samples_max: samples.unwrap_or(0),
-            buckets: plan.bucket_counts().iter().filter(|&&c| c > 0).count() as u32,
+            buckets: holds_work.iter().filter(|&&holds| holds).count() as u32,
         }
     }
 

@@ -13,7 +13,10 @@ fn check(name: &str, adjust: impl FnOnce(&mut Policy), expected: ExpectFile) {
     policy.mix_step_min = policy.mix_step_min.min(3);
     adjust(&mut policy);
     let work = Work::new(&[0, 1, 2, 0, 1, 0, 0, 1, 2, 0], 2);
-    let errors = policy.ensure(&shared::policy::RunFacts::of(&work.plan(&policy), 2));
+    let errors = policy.ensure(&shared::policy::RunFacts::of(
+        &work.plan(&policy).microbatches,
+        2,
+    ));
     assert_eq!(errors, Ok(()));
     let times = Times {
         spread: 60,

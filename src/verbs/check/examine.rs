@@ -4,7 +4,7 @@ use super::memory::{Worst, worst};
 use super::outline::Outline;
 use crate::scenario::Case;
 use shared::policy::{Admission, Policy, Release, Severity, check};
-use sim::{Bound, Links, Overflow, Resolved, RunError, Work, prepare, run_facts};
+use sim::{Bound, Links, Overflow, Resolved, RunError, Work, prepare};
 use std::sync::Arc;
 
 /// What was found of one point.
@@ -62,7 +62,7 @@ impl Examiner {
                 return examined;
             }
         };
-        for finding in check(&case.file.policy, &run_facts(&resolved, &work)) {
+        for finding in check(&case.file.policy, &work.facts) {
             let line = format!("policy.{}: {}", finding.key, finding.message);
             match finding.severity {
                 Severity::Error => examined.errors.push(line),

@@ -51,7 +51,7 @@ pub(super) fn train_with(
             .map_err(|e| Failure::usage(format!("--backend cpu: {e}")))?,
     );
     let mut steps = Vec::new();
-    let mut on_step = |_: u32, _: bool| -> Result<Fields, String> {
+    let mut on_step = || -> Result<Fields, String> {
         let mut fields = Fields::new();
         for applied in receiver.try_iter() {
             fields = fields_of(&applied.report);
@@ -59,7 +59,7 @@ pub(super) fn train_with(
         }
         Ok(fields)
     };
-    let ran = drive(ready, Arc::clone(&backend), dir, "cpu", &mut on_step)?;
+    let ran = drive(ready, Arc::clone(&backend), dir, &mut on_step)?;
     let run = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "seed": ready.case.file.seed,

@@ -62,11 +62,8 @@ pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
     note(settle::opening(&ready, work.name()));
     let (ran, figures) = match work {
         Loaded::Emulated(backend) => {
-            let nothing = &mut |_, _| Ok(observer::Fields::new());
-            (
-                drive(&ready, backend, &dir, "emulated", nothing)?,
-                Vec::new(),
-            )
+            let nothing = &mut || Ok(observer::Fields::new());
+            (drive(&ready, backend, &dir, nothing)?, Vec::new())
         }
         Loaded::Cpu(setup) => {
             let trained = cpu::train_with(&setup, &ready, &dir)?;
@@ -138,13 +135,12 @@ pub(crate) fn ready(case: Case) -> Result<Ready, Failure> {
 }
 
 /// Runs the plan on a backend, recording trace, metrics and progress. `on_step` is called at each optimizer step, when nobody works
-/// on the weights, with its number and whether it is the last; it returns fields for metrics.jsonl.
+/// on the weights; it returns fields for metrics.jsonl.
 pub(crate) fn drive<B: Backend>(
     ready: &Ready,
     backend: Arc<B>,
     dir: &OutputDir,
-    driver_name: &str,
-    on_step: &mut dyn FnMut(u32, bool) -> Result<observer::Fields, String>,
+    on_step: &mut dyn FnMut() -> Result<observer::Fields, String>,
 ) -> Result<Ran, Failure> {
     let file = &ready.case.file;
     let core = Core::new(
@@ -153,7 +149,7 @@ pub(crate) fn drive<B: Backend>(
         file.training.grad_accum,
         shared::draw::Seed(file.seed),
     );
-    let mut recorder = Recorder::begin(&core, &ready.case, dir, driver_name, on_step)?;
+    let mut recorder = Recorder::begin(&core, &ready.case, dir, backend.name(), on_step)?;
     let driver = Driver::new(core, backend, Options::default());
     stop_with(&driver);
     let outcome = driver.run(&mut recorder);

@@ -28,7 +28,7 @@ pub(crate) struct Recorder<'a> {
     live: Live,
     core: Core,
     applied: u32,
-    on_step: &'a mut dyn FnMut(u32, bool) -> Result<Fields, String>,
+    on_step: &'a mut dyn FnMut() -> Result<Fields, String>,
 }
 
 impl<'a> Recorder<'a> {
@@ -38,11 +38,11 @@ impl<'a> Recorder<'a> {
         case: &Case,
         dir: &OutputDir,
         driver: &str,
-        on_step: &'a mut dyn FnMut(u32, bool) -> Result<Fields, String>,
+        on_step: &'a mut dyn FnMut() -> Result<Fields, String>,
     ) -> Result<Self, Failure> {
         let mut encoder = Encoder::default();
         let mut trace = dir.begin("trace.txt")?;
-        let header = encoder.header(&report::header(case, driver)?);
+        let header = encoder.header(&report::header(case, core.plan(), driver)?);
         trace
             .write_all(header.as_bytes())
             .map_err(|e| trace.failed(e))?;
@@ -78,8 +78,7 @@ impl<'a> Recorder<'a> {
 
     fn step(&mut self, at: Time, core: &Core) -> Result<(), ObserverError> {
         self.applied += 1;
-        let is_last = core.is_finished() || core.state().open == 0;
-        let mut fields = (self.on_step)(self.applied, is_last)?;
+        let mut fields = (self.on_step)()?;
         let status = self.progress.status(core);
         let mut line = Fields::new();
         line.insert("step".into(), json!(self.applied));

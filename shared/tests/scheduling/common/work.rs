@@ -80,6 +80,9 @@ impl Work {
 
     /// What the check says of this work under a policy.
     pub(crate) fn findings(&self, policy: &Policy) -> Vec<Finding> {
-        check(policy, &RunFacts::of(&self.plan(policy), self.grad_accum))
+        check(
+            policy,
+            &RunFacts::of(&self.plan(policy).microbatches, self.grad_accum),
+        )
     }
 }
