@@ -180,6 +180,8 @@ fn every_drop_is_counted_once() {
         all_masked: 1,
         too_few_loss_tokens: 1,
         over_long: 1,
+        loss_tokens: 70,
+        loss_tokens_kept: 4,
         files: 1,
         ..Counts::default()
     };
@@ -203,7 +205,7 @@ fn every_drop_is_counted_once() {
     assert_eq!(
         expected.to_string(),
         "1 files, 7 records, 1 samples, 1 bad, 2 empty, 1 without a loss token, \
-         1 with too few loss tokens, 1 over max_len"
+         1 with too few loss tokens, 1 over max_len, 5.71 % of 70 loss tokens kept"
     );
 }
 
@@ -293,7 +295,7 @@ fn bad_lines_stop_with_file_line_and_column() {
     bad(
         b"{\"a\": 1}",
         ":2: unknown record with the keys \"a\": accepted are messages, conversations, \
-         input_ids + loss_mask, prompt + response, prompt + completion, or text",
+         input_ids + loss_mask or packed_loss_mask, prompt + response, prompt + completion, or text",
     );
 }
 
@@ -381,7 +383,7 @@ fn a_tokenizer_file_counts_lines_and_needs_chat_markers_only_for_chat() {
         error.to_string(),
         format!(
             "{}: the tokenizer has no token <|im_end|>, which chat data needs: \
-             use a ChatML tokenizer, or data with input_ids and loss_mask",
+             set chat_template, or use data with input_ids and loss_mask",
             file.display()
         )
     );

@@ -1,8 +1,8 @@
 //! Text to token ids, by bytes or by a Hugging Face `tokenizer.json`.
 
+use std::ops::Range;
 use std::path::Path;
 
-use super::chat::{Message, Tokens};
 use super::error::Result;
 
 mod byte;
@@ -88,15 +88,22 @@ impl Tokenizer {
         }
     }
 
-    /// Ids and loss mask of a conversation: loss on what the assistant says and on the token that
-    /// ends its turn.
-    ///
-    /// # Errors
-    /// The tokenizer lacks the chat markers, or fails on the text.
-    pub fn encode_chat(&self, messages: &[Message]) -> std::result::Result<Tokens, EncodeError> {
+    /// Ids of `text` and, for each, the bytes of `text` that it stands for.
+    pub(super) fn encode_with_ranges(
+        &self,
+        text: &str,
+    ) -> std::result::Result<Vec<(u32, Range<usize>)>, EncodeError> {
         match self {
-            Self::Byte(byte) => Ok(byte.encode_chat(messages)),
-            Self::File(file) => file.encode_chat(messages),
+            Self::Byte(byte) => Ok(byte.encode(text).zip((0..).map(|i| i..i + 1)).collect()),
+            Self::File(file) => file.encode_with_ranges(text),
+        }
+    }
+
+    /// Whether `token` is in the vocabulary.
+    pub(super) fn has_token(&self, token: &str) -> bool {
+        match self {
+            Self::Byte(_) => false,
+            Self::File(file) => file.has_token(token),
         }
     }
 
