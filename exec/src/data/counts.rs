@@ -29,8 +29,8 @@ pub struct Counts {
     pub over_long: u64,
     /// Records of which the template shows no answer as the model would give it; among `all_masked`.
     pub hidden: u64,
-    /// Records of which only the last answer bears loss, since the template rewrites earlier ones.
-    pub last_answer_only: u64,
+    /// Records in which some answers bear no loss, since the template rewrites them when later turns come.
+    pub partly_learned: u64,
     /// Answers without loss in those records.
     pub answers_unlearned: u64,
     /// Records whose `id` an earlier one has; they are samples like any other.
@@ -77,7 +77,7 @@ impl Counts {
 
     /// Whether anything was left out, cut or found odd that the user should hear of.
     pub fn is_notable(&self) -> bool {
-        self.dropped() + self.truncated + self.last_answer_only + self.ids_repeated > 0
+        self.dropped() + self.truncated + self.partly_learned + self.ids_repeated > 0
     }
 
     /// Counts one record that became no sample.
@@ -123,8 +123,11 @@ impl fmt::Display for Counts {
             (self.too_few_loss_tokens, "with too few loss tokens"),
             (self.over_long, "over max_len"),
             (self.tokens_cut, "tokens cut off"),
-            (self.last_answer_only, "with loss on the last answer only"),
-            (self.answers_unlearned, "earlier answers without loss"),
+            (
+                self.partly_learned,
+                "with answers that the template rewrites",
+            ),
+            (self.answers_unlearned, "such answers without loss"),
             (self.ids_repeated, "with the id of an earlier one"),
             (self.files_hidden, "hidden files skipped"),
             (self.files_binary, "binary files skipped"),

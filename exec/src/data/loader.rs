@@ -258,7 +258,7 @@ impl<S: Sink> Loader<'_, S> {
         if tokens.loss_tokens() == 0 {
             self.counts.hidden += 1;
         } else {
-            self.counts.last_answer_only += 1;
+            self.counts.partly_learned += 1;
             self.counts.answers_unlearned += unlearned;
         }
     }

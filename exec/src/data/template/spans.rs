@@ -6,9 +6,9 @@
 //! its turn are what E(i) has beyond P(i).
 //!
 //! Some templates rewrite earlier turns when later ones come, such as Qwen3's, which takes the
-//! thinking out of them: E(i) does not begin the whole text. What stands in earlier turns is then
-//! not what the model would have said there, so only the last answer bears loss; such records and
-//! the turns without loss are counted.
+//! thinking out of them: E(i) does not begin the whole text. What stands there is not what the model
+//! would have said when it was asked, so such turns bear no loss; with Qwen3 that leaves the last
+//! answer. The turns without loss and their records are counted.
 
 use std::ops::Range;
 
@@ -71,14 +71,8 @@ impl ChatTemplate {
         if loss_on == LossOn::LastAssistant {
             turns.drain(..turns.len().saturating_sub(1));
         }
-        let mut spans = Vec::with_capacity(turns.len());
-        for &turn in &turns {
-            spans.push(self.span(conversation, &messages, turn, &text));
-        }
-        if spans.iter().any(Option::is_none) {
-            spans.drain(..spans.len() - 1);
-        }
-        let spans: Vec<_> = spans.into_iter().flatten().collect();
+        let span = |&turn: &usize| self.span(conversation, &messages, turn, &text);
+        let spans: Vec<_> = turns.iter().filter_map(span).collect();
         Ok(Rendered {
             text,
             unlearned_turns: (turns.len() - spans.len()) as u64,
