@@ -21,6 +21,8 @@ pub(crate) enum Verb {
     Exec(ExecArgs),
     /// Search, calibrate and train on text found on this machine, and compare prediction with measurement
     Quickstart(QuickstartArgs),
+    /// Tokenise the data of [exec.data] once, into a store that later runs map
+    Prepare(PrepareArgs),
     /// Validate scenarios or policies without running them
     Check(CheckArgs),
     /// Feed a trace to the scheduling core again and compare every decision
@@ -111,6 +113,26 @@ pub(crate) struct QuickstartArgs {
     /// Set a key of its scenario, e.g. workload.samples=500
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,
+}
+
+/// Arguments of `dflash prepare`
+#[derive(Debug, Args)]
+pub(crate) struct PrepareArgs {
+    /// Scenario or policy files with an [exec.data] section; several merge left to right
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Set a key after the files are merged, e.g. exec.data.max_len=4096
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Folder of the store [default: exec.data.store]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Read every byte of the store and its sources and compare sums; make nothing
+    #[arg(long, conflicts_with = "force")]
+    pub(crate) verify: bool,
+    /// Make the store anew even if it is up to date
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// Arguments of `dflash check`

@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         cli::Verb::Sim(args) => verbs::sim::run(&args),
         cli::Verb::Exec(args) => verbs::exec::run(&args),
         cli::Verb::Quickstart(args) => verbs::quickstart::run(&args),
+        cli::Verb::Prepare(args) => verbs::prepare::run(&args),
         cli::Verb::Check(args) => verbs::check::run(&args),
         cli::Verb::Replay(args) => verbs::replay::run(&args),
         cli::Verb::Compare(args) => verbs::compare::run(&args),

@@ -3,7 +3,7 @@
 use crate::config::{ConfigErrors, Kind, Loaded, Point, Points, load, refuse_ranges};
 use crate::failure::Failure;
 use crate::terminal::note;
-use exec::config::{ExecSection, OutOfRange};
+use exec::config::{DataSection, ExecSection, OutOfRange};
 use serde::{Deserialize, Serialize};
 use shared::draw::Seed;
 use shared::policy::{Overrides, Policy};
@@ -192,6 +192,32 @@ pub(crate) fn cases(input: &Input) -> Result<Vec<Case>, Failure> {
     }
 }
 
+/// The data section of what was loaded, without loading the data. A scenario that sweeps it has none.
+pub(crate) fn data_section(input: &Input) -> Result<DataSection, Failure> {
+    let sections = match input {
+        Input::Policy { loaded, file } => vec![portable_exec(file.exec.clone(), loaded)?],
+        Input::Scenario { loaded, points } => {
+            let of_point = |point| {
+                let said: ScenarioFile = loaded.parse_point(&point)?;
+                portable_exec(said.exec, loaded)
+            };
+            points
+                .iter()
+                .map(of_point)
+                .collect::<Result<_, Failure>>()?
+        }
+    };
+    let mut sections = sections.into_iter().map(|exec| exec.map(|exec| exec.data));
+    let first = sections.next().flatten().ok_or_else(|| {
+        Failure::usage("exec.data: is missing; say there what the token store is made from")
+    })?;
+    if sections.any(|other| other.as_ref() != Some(&first)) {
+        let message = "exec.data: is swept, so that there would be several stores; give one value a key with --set";
+        return Err(Failure::usage(message));
+    }
+    Ok(first)
+}
+
 fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Case, Failure> {
     let said: ScenarioFile = loaded.parse_point(point)?;
     let policy = said
@@ -253,12 +279,14 @@ fn portable_exec(
     }
     if let Some(path) = section.data.tokenizer_path() {
         let path = full_path(loaded, "exec.data.tokenizer", path)?;
-        section.data.tokenizer = path.into_os_string().into_string().map_err(|path| {
-            Failure::usage(format!(
-                "exec.data.tokenizer: {} is not UTF-8; move it to another folder",
-                path.display()
-            ))
-        })?;
+        section.data.tokenizer = utf_8("exec.data.tokenizer", path)?;
+    }
+    if let Some(path) = &mut section.data.store {
+        *path = full_path(loaded, "exec.data.store", path)?;
+    }
+    if let Some(path) = section.data.chat_template_path() {
+        let path = full_path(loaded, "exec.data.chat_template", path)?;
+        section.data.chat_template = Some(utf_8("exec.data.chat_template", path)?);
     }
     if let Some(path) = &mut section.target.path {
         *path = full_path(loaded, "exec.target.path", path)?;
@@ -267,6 +295,16 @@ fn portable_exec(
         *path = full_path(loaded, "exec.drafter.path", path)?;
     }
     Ok(Some(section))
+}
+
+/// A path as text, as a key that is not always a path has it.
+fn utf_8(key: &str, path: PathBuf) -> Result<String, Failure> {
+    path.into_os_string().into_string().map_err(|path| {
+        Failure::usage(format!(
+            "{key}: {} is not UTF-8; move it to another folder",
+            path.display()
+        ))
+    })
 }
 
 /// The full path of the path at `key`, which is relative to the file that wrote it; to the working folder where a flag did.
@@ -408,7 +446,7 @@ fn data_lengths(section: Option<&ExecSection>) -> Result<Vec<u32>, Failure> {
         )
     })?;
     let data = crate::verbs::data::load(&section.data)?;
-    if data.counts().dropped() > 0 {
+    if data.counts().is_notable() {
         note(format!("data: {}", data.counts()));
     }
     Ok(data.lengths())

@@ -8,6 +8,8 @@ mod compare;
 mod desk;
 #[path = "cli/exec.rs"]
 mod exec;
+#[path = "cli/prepare.rs"]
+mod prepare;
 #[path = "cli/refusals.rs"]
 mod refusals;
 #[path = "cli/replay.rs"]

@@ -8,6 +8,7 @@ pub(crate) mod compare;
 pub(crate) mod data;
 pub(crate) mod exec;
 mod possible;
+pub(crate) mod prepare;
 pub(crate) mod quickstart;
 mod recorded;
 pub(crate) mod replay;
