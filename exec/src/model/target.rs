@@ -130,6 +130,16 @@ impl Target {
         })
     }
 
+    /// The same target capturing other layers.
+    #[cfg(test)]
+    pub(crate) fn capturing(&self, captured: &[usize]) -> Self {
+        let captured = captured.to_vec();
+        Self {
+            captured,
+            ..self.clone()
+        }
+    }
+
     /// Whether `forward` also gives the last hidden state (off at first). Without it the layers
     /// above the highest captured one are skipped.
     #[must_use]
