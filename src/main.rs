@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         cli::Verb::Check(args) => verbs::check::run(&args),
         cli::Verb::Replay(args) => verbs::replay::run(&args),
         cli::Verb::Compare(args) => verbs::compare::run(&args),
+        cli::Verb::Inspect(args) => verbs::inspect::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod data;
 pub(crate) mod exec;
+pub(crate) mod inspect;
 mod possible;
 pub(crate) mod quickstart;
 mod recorded;
