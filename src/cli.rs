@@ -31,6 +31,8 @@ pub(crate) enum Verb {
     Compare(CompareArgs),
     /// Train with one key varied over several seeds, and compare the drafters
     Ablate(AblateArgs),
+    /// Say whether vLLM and SGLang would load a drafter, and why not
+    Inspect(InspectArgs),
 }
 
 /// Arguments of `dflash sim`
@@ -96,6 +98,12 @@ pub(crate) struct ExecArgs {
     /// Directory for trace.txt, metrics.jsonl, figures and checkpoint/ [default: reports/NAME-exec]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Go on from the newest checkpoint in the directory: what is trained stays trained, everything else is trained once
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Stop in order, as at Ctrl-C, once N optimizer steps of this run are applied; the one under way then is finished
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) stop_after_steps: Option<u64>,
     /// Emulated seconds in one second on the wall [default: so that a forward takes 40 ms]
     #[arg(long, value_name = "FACTOR")]
     pub(crate) speedup: Option<f64>,
@@ -231,4 +239,32 @@ pub(crate) struct AblateArgs {
     /// Directory for the runs, ablation.csv, the figure and the report
     #[arg(long, value_name = "DIR", default_value = "reports/ablation")]
     pub(crate) out: PathBuf,
+}
+
+/// Arguments of `dflash inspect`
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// The drafter: a folder with config.json, a checkpoint's step-N, or a run's folder, whose latest checkpoint is taken
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The target it is to draft for: its folder or its config.json
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) target: Option<PathBuf>,
+    /// The engine that is to load it
+    #[arg(long, value_enum, default_value = "both")]
+    pub(crate) engine: EngineArg,
+    /// Print every check as a JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A serving engine, or both
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineArg {
+    /// vLLM
+    Vllm,
+    /// SGLang
+    Sglang,
+    /// Each of them
+    Both,
 }

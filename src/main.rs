@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         cli::Verb::Replay(args) => verbs::replay::run(&args),
         cli::Verb::Compare(args) => verbs::compare::run(&args),
         cli::Verb::Ablate(args) => verbs::ablate::run(&args),
+        cli::Verb::Inspect(args) => verbs::inspect::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

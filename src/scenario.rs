@@ -3,7 +3,7 @@
 use crate::config::{ConfigErrors, Kind, Loaded, Point, Points, load, refuse_ranges};
 use crate::failure::Failure;
 use crate::terminal::note;
-use exec::config::{DataSection, ExecSection, OutOfRange};
+use exec::config::{DataSection, ExecSection, OutOfRange, Tensorboard};
 use serde::{Deserialize, Serialize};
 use shared::draw::Seed;
 use shared::policy::{Overrides, Policy};
@@ -293,6 +293,9 @@ fn portable_exec(
     }
     if let Some(path) = &mut section.drafter.path {
         *path = full_path(loaded, "exec.drafter.path", path)?;
+    }
+    if let Tensorboard::Folder(path) = &mut section.observe.tensorboard {
+        *path = full_path(loaded, "exec.observe.tensorboard", path)?;
     }
     Ok(Some(section))
 }

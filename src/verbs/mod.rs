@@ -7,6 +7,7 @@ pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod data;
 pub(crate) mod exec;
+pub(crate) mod inspect;
 mod possible;
 pub(crate) mod prepare;
 pub(crate) mod quickstart;
