@@ -8,6 +8,7 @@ pub mod checkpoint;
 pub mod clock;
 pub mod config;
 pub mod data;
+pub mod decode;
 pub mod driver;
 pub mod error;
 pub mod model;

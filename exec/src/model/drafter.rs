@@ -3,6 +3,7 @@
 mod attention;
 mod layer;
 mod network;
+mod session;
 
 use std::path::Path;
 
@@ -14,6 +15,7 @@ use super::target::random;
 use super::{HiddenStates, ModelError, Target, Tensors, safetensors_io};
 use crate::train::BlockPlan;
 use layer::DrafterLayer;
+pub use session::DrafterSession;
 
 /// A trainable drafter with f32 weights and the frozen embedding and head of its target.
 ///

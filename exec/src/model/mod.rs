@@ -26,7 +26,7 @@ mod target;
 pub use batch::{PaddedBatch, Sample};
 pub use candle_core::Device;
 pub use config::{DrafterConfig, DrafterSize, Geometry, TargetConfig};
-pub use drafter::Drafter;
+pub use drafter::{Drafter, DrafterSession};
 pub use error::ModelError;
 pub use layer_ids::default_target_layer_ids;
 pub use names::{drafter_shapes, target_shapes};

@@ -1,6 +1,7 @@
 //! The frozen target: token rows in, hidden states out.
 
 mod attention;
+mod capture;
 #[cfg(test)]
 mod tests;
 
