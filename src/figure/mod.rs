@@ -4,6 +4,7 @@
 //! twice. Nothing here computes a result: figures show what they are given. Values that are not finite are left out, and
 //! a figure without a value to show says "no data".
 
+mod acceptance;
 mod axis;
 mod callout;
 mod curve;
@@ -33,6 +34,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+pub(crate) use acceptance::{Acceptance, AcceptancePoint, AcceptanceSeries};
 pub(crate) use html::{Part, Report, Table, report};
 pub(crate) use loss_curve::{LossCurve, LossRun};
 pub(crate) use memory_depth::{MemoryDepth, MemoryPoint, MemorySeries};

@@ -31,7 +31,8 @@ pub(crate) fn tokenizer(section: &DataSection) -> Result<Tokenizer, Failure> {
     }
 }
 
-fn of_data(error: exec::data::DataError) -> Failure {
+/// The exit code of data that cannot be used.
+pub(crate) fn of_data(error: exec::data::DataError) -> Failure {
     let code = match error.kind() {
         DataErrorKind::Usage => code::USAGE,
         DataErrorKind::Content => code::DATA,

@@ -208,7 +208,12 @@ impl Setup {
 const TARGET_SEED: u64 = 0x7461_7267;
 const DRAFTER_SEED: u64 = 0x6472_6166;
 
-fn target(section: &TargetSection, tokenizer: &Tokenizer, seed: u64) -> Result<Target, Failure> {
+/// The target that a section names; random weights are drawn by the run's `seed`.
+pub(crate) fn target(
+    section: &TargetSection,
+    tokenizer: &Tokenizer,
+    seed: u64,
+) -> Result<Target, Failure> {
     let usage = |e: &dyn std::fmt::Display| Failure::usage(format!("exec.target: {e}"));
     if let Some(path) = &section.path {
         must_exist("exec.target.path", path)?;
@@ -243,7 +248,8 @@ fn target(section: &TargetSection, tokenizer: &Tokenizer, seed: u64) -> Result<T
     Target::random(config, seed ^ TARGET_SEED, &ids, &Device::Cpu).map_err(|e| usage(&e))
 }
 
-fn must_exist(key: &str, path: &Path) -> Result<(), Failure> {
+/// Refuses a path that is no folder; `key` names where it was given.
+pub(crate) fn must_exist(key: &str, path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
         return Ok(());
     }
@@ -305,7 +311,8 @@ fn check_bytes(ready: &Ready, target: &Target) -> Result<(), Failure> {
     )))
 }
 
-fn check_vocab(tokenizer: &Tokenizer, target: &Target) -> Result<(), Failure> {
+/// Refuses a tokenizer with more tokens than the target embeds.
+pub(crate) fn check_vocab(tokenizer: &Tokenizer, target: &Target) -> Result<(), Failure> {
     let (tokens, rows) = (
         tokenizer.vocab_size() as usize,
         target.config().geometry.vocab_size,
