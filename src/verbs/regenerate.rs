@@ -12,8 +12,8 @@ use crate::verbs::sim::stop_on_signal;
 use answers::{Answers, Row};
 use counts::Counts;
 use exec::data::{Message, Role};
-use exec::decode::{Asking, Batch, Finished, Job, Prompt, RecomputeBatch, generate};
-use exec::model::{ModelError, Target};
+use exec::decode::{Asking, Batch, Finished, Job, Prompt, SessionBatch, generate};
+use exec::model::ModelError;
 use indicatif::ProgressBar;
 use setup::{Setup, Source};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &RegenerateArgs) -> Result<(), Failure> {
         ));
     }
     let mut work = Work {
-        batch: batch(&setup.target)?,
+        batch: Box::new(SessionBatch::new(&setup.target)),
         counts: Counts::default(),
         stop: stop_on_signal(),
         progress: bar(setup.total() as u64, "answering"),
@@ -154,11 +154,6 @@ fn row(
         content: text,
     });
     Ok(Some(Row::new(setup, prompt, &messages, finished)))
-}
-
-/// The target with no texts.
-fn batch(target: &Target) -> Result<Box<dyn Batch>, Failure> {
-    Ok(Box::new(RecomputeBatch::new(target)))
 }
 
 /// The chat format of the setup's tokenizer.

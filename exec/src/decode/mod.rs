@@ -25,6 +25,7 @@ mod prompts;
 mod record;
 mod repetition;
 mod sample;
+mod sessions;
 mod speculate;
 mod tally;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub use prompts::{Asking, Prompt, PromptError, Prompts, read_prompts};
 pub use record::{Record, Recorded, answer_alone};
 pub use repetition::repeats;
 pub use sample::Sampling;
+pub use sessions::{SessionBatch, SessionVerifier};
 pub use speculate::{Decoded, Limits, Round, speculate};
 pub use tally::{SlotCount, Tally};
 pub use turns::{CHARS_MIN, Refused, UserTurns};

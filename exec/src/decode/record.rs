@@ -115,8 +115,9 @@ impl Verifier for Recorded<'_> {
         })
     }
 
-    fn truncate(&mut self, len: usize) {
+    fn truncate(&mut self, len: usize) -> Result<(), ModelError> {
         self.len = self.len.min(len);
+        Ok(())
     }
 
     fn len(&self) -> usize {

@@ -74,7 +74,7 @@ pub fn speculate(
             .last()
             .is_some_and(|last| limits.ends.contains(&last.token));
         if !ended {
-            verifier.truncate(anchor + 1 + round.accepted);
+            verifier.truncate(anchor + 1 + round.accepted)?;
             proposer.accept(&extension.features.narrow(0, 0, round.accepted + 1)?)?;
         }
     }
@@ -98,7 +98,7 @@ pub(super) fn read_prompt(
         let problem = "the prompt has no tokens; leave it out".to_owned();
         return Err(ModelError::Batch { row: 0, problem });
     }
-    verifier.truncate(0);
+    verifier.truncate(0)?;
     let extension = verifier.extend(prompt, 1)?;
     proposer.accept(&extension.features)?;
     Ok(extension.choices[0])

@@ -42,8 +42,9 @@ impl Verifier for Scripted {
         })
     }
 
-    fn truncate(&mut self, len: usize) {
+    fn truncate(&mut self, len: usize) -> Result<(), ModelError> {
         self.read.truncate(len);
+        Ok(())
     }
 
     fn len(&self) -> usize {

@@ -148,7 +148,7 @@ fn with_any_drafter_the_answer_is_the_targets_own() -> Result<(), ModelError> {
         ];
         for proposer in &mut drafters {
             let real = speculate(
-                &mut Recompute::new(&target),
+                &mut SessionVerifier::new(&target)?,
                 &mut **proposer,
                 &prompt,
                 &limits,
@@ -156,7 +156,12 @@ fn with_any_drafter_the_answer_is_the_targets_own() -> Result<(), ModelError> {
             assert_eq!(real.tokens, answer);
             assert!(real.choices.iter().all(|choice| choice.gap > 1e-4));
         }
-        let right = speculate(&mut Recompute::new(&target), &mut oracle, &prompt, &limits)?;
+        let right = speculate(
+            &mut SessionVerifier::new(&target)?,
+            &mut oracle,
+            &prompt,
+            &limits,
+        )?;
         assert_eq!(right.tokens, answer);
         assert_eq!(Tally::of(&right.rounds, 3).acceptance_length(), 4.0);
         // The record judges the drafter as the target did.
@@ -190,7 +195,7 @@ fn forgetting_tokens_leaves_no_trace_of_them() -> Result<(), ModelError> {
     let mut detour = Recompute::new(&target);
     detour.extend(&text[..5], 1)?;
     detour.extend(&[1, 2, 3], 3)?;
-    detour.truncate(5);
+    detour.truncate(5)?;
     assert_eq!(detour.len(), 5);
     let found = detour.extend(&text[5..], 3)?;
     assert_eq!(found.choices, expected.choices);
@@ -223,7 +228,7 @@ fn answers(rows: usize, temperature: f64, seed: u64) -> Vec<Finished> {
         sampling: Sampling { temperature, seed },
     };
     let mut found = Vec::new();
-    let mut batch = RecomputeBatch::new(&target);
+    let mut batch = SessionBatch::new(&target);
     generate::<ModelError>(&mut batch, rows, jobs, &limits, |finished| {
         found.push(finished);
         Ok(true)

@@ -24,7 +24,9 @@ pub trait Verifier {
     fn extend(&mut self, tokens: &[u32], wanted: usize) -> Result<Extension, ModelError>;
 
     /// Forgets all but the first `len` tokens.
-    fn truncate(&mut self, len: usize);
+    ///
+    /// Errors: a target that keeps what cannot be taken back.
+    fn truncate(&mut self, len: usize) -> Result<(), ModelError>;
 
     /// Tokens read and kept.
     fn len(&self) -> usize;
@@ -61,12 +63,13 @@ impl Verifier for Recompute {
         let last = hidden.narrow(0, all - wanted, wanted)?;
         Ok(Extension {
             features: features.narrow(0, before, tokens.len())?,
-            choices: choices(&head(&self.target, &last)?)?,
+            choices: choices(&self.target.head(&last.contiguous()?)?)?,
         })
     }
 
-    fn truncate(&mut self, len: usize) {
+    fn truncate(&mut self, len: usize) -> Result<(), ModelError> {
         self.tokens.truncate(len);
+        Ok(())
     }
 
     fn len(&self) -> usize {
@@ -100,7 +103,7 @@ impl RecomputeBatch {
             .iter()
             .map(last)
             .collect::<Result<_, ModelError>>()?;
-        head(&self.target, &Tensor::cat(&last, 0)?)
+        self.target.head(&Tensor::cat(&last, 0)?)
     }
 }
 
@@ -136,9 +139,4 @@ fn forward(target: &Target, tokens: &[u32]) -> Result<(Tensor, Tensor), ModelErr
         .last_hidden
         .expect("the target was told to give its last hidden state");
     Ok((states.features.get(0)?, hidden.get(0)?))
-}
-
-/// Logits [n, V] of last hidden states [n, H].
-fn head(target: &Target, hidden: &Tensor) -> Result<Tensor, ModelError> {
-    Ok(hidden.contiguous()?.matmul(&target.lm_head().t()?)?)
 }

@@ -4,7 +4,7 @@ use super::setup::{Kind, Named, Setup};
 use crate::failure::{Failure, code};
 use crate::terminal::bar;
 use exec::decode::{
-    BlockDrafter, Decoded, Limits, Ngram, Proposer, Recompute, Record, Recorded, Verifier,
+    BlockDrafter, Decoded, Limits, Ngram, Proposer, Record, Recorded, SessionVerifier, Verifier,
     answer_alone, speculate,
 };
 use exec::model::{ModelError, Target};
@@ -177,5 +177,5 @@ fn difference(record: &Record, decoded: &Decoded) -> Option<Difference> {
 
 /// The target with an empty text.
 fn verifier(target: &Target) -> Result<Box<dyn Verifier>, ModelError> {
-    Ok(Box::new(Recompute::new(target)))
+    Ok(Box::new(SessionVerifier::new(target)?))
 }

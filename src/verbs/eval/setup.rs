@@ -6,7 +6,7 @@ use crate::cli::{EvalArgs, VerifyArg};
 use crate::failure::Failure;
 use crate::scenario::{PolicyFile, policy_alone};
 use crate::verbs::data;
-use crate::verbs::exec::cpu::{check_vocab, target};
+use crate::verbs::exec::cpu::{check_tokenizer, check_vocab, target};
 use exec::data::Tokenizer;
 use exec::decode::{Asking, Limits, Prompt, PromptError, Prompts, read_prompts};
 use exec::model::{Drafter, DrafterConfig, Target};
@@ -82,6 +82,7 @@ impl Setup {
         });
         let configs = configs.collect::<Result<Vec<_>, _>>()?;
         let config = one_shape(&found, &configs)?.clone();
+        check_tokenizer(&section)?;
         let tokenizer = data::tokenizer(&section.data)?;
         let target = target(&section.target, &tokenizer, file.seed)?;
         let unfit = |e: exec::model::ModelError| {

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::scenario::policy_alone;
 use crate::verbs::data;
 use crate::verbs::eval::{ends, of_prompts};
-use crate::verbs::exec::cpu::{check_vocab, target};
+use crate::verbs::exec::cpu::{check_tokenizer, check_vocab, target};
 use exec::config::TargetSection;
 use exec::data::Tokenizer;
 use exec::decode::{Asking, GenerateLimits, Prompt, Sampling, read_prompts};
@@ -122,6 +122,7 @@ fn models(args: &RegenerateArgs) -> Result<(Target, Tokenizer), Failure> {
                 path.display()
             ))
         })?;
+        check_tokenizer(&section)?;
         let tokenizer = data::tokenizer(&section.data)?;
         let target = target(&section.target, &tokenizer, file.seed)?;
         return Ok((target, tokenizer));

@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn drafting_leaves_the_context_as_it_was() {
-        let (ids, features, _) = reference(30, &[]);
+        let (ids, features, _) = reference(30, &[1]);
         let mut session = models().1.session().unwrap();
         session.append(&features.narrow(0, 0, 20).unwrap()).unwrap();
         let first = session.draft(ids[20]).unwrap();
