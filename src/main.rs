@@ -18,6 +18,8 @@ fn main() -> ExitCode {
     let outcome = match cli::Cli::parse().verb {
         cli::Verb::Sim(args) => verbs::sim::run(&args),
         cli::Verb::Exec(args) => verbs::exec::run(&args),
+        cli::Verb::Eval(args) => verbs::eval::run(&args),
+        cli::Verb::Regenerate(args) => verbs::regenerate::run(&args),
         cli::Verb::Quickstart(args) => verbs::quickstart::run(&args),
         cli::Verb::Prepare(args) => verbs::prepare::run(&args),
         cli::Verb::Check(args) => verbs::check::run(&args),

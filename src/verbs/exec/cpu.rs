@@ -205,7 +205,12 @@ fn must_be_the_same(resumed: &Resumed, data: &Dataset, drafter: &Drafter) -> Res
 const TARGET_SEED: u64 = 0x7461_7267;
 const DRAFTER_SEED: u64 = 0x6472_6166;
 
-fn target(section: &TargetSection, tokenizer: &Tokenizer, seed: u64) -> Result<Target, Failure> {
+/// The target that a section names; random weights are drawn by the run's `seed`.
+pub(crate) fn target(
+    section: &TargetSection,
+    tokenizer: &Tokenizer,
+    seed: u64,
+) -> Result<Target, Failure> {
     let usage = |e: &dyn std::fmt::Display| Failure::usage(format!("exec.target: {e}"));
     if let Some(path) = &section.path {
         if !(is_gguf(path) && path.is_file()) {
@@ -242,7 +247,8 @@ fn target(section: &TargetSection, tokenizer: &Tokenizer, seed: u64) -> Result<T
     Target::random(config, seed ^ TARGET_SEED, &ids, &Device::Cpu).map_err(|e| usage(&e))
 }
 
-fn must_exist(key: &str, path: &Path) -> Result<(), Failure> {
+/// Refuses a path that is no folder; `key` names where it was given.
+pub(crate) fn must_exist(key: &str, path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
         return Ok(());
     }
@@ -253,7 +259,7 @@ fn must_exist(key: &str, path: &Path) -> Result<(), Failure> {
 }
 
 /// Bytes are not what a trained target reads: a GGUF, which carries its tokenizer, must be given it.
-fn check_tokenizer(section: &ExecSection) -> Result<(), Failure> {
+pub(crate) fn check_tokenizer(section: &ExecSection) -> Result<(), Failure> {
     match (&section.target.path, section.data.tokenizer_path()) {
         (Some(path), None) if is_gguf(path) => Err(Failure::usage(format!(
             "exec.data.tokenizer = \"byte\": the target {} has a tokenizer of its own; set exec.data.tokenizer = {:?}",
@@ -316,7 +322,8 @@ fn check_bytes(ready: &Ready, target: &Target) -> Result<(), Failure> {
     )))
 }
 
-fn check_vocab(tokenizer: &Tokenizer, target: &Target) -> Result<(), Failure> {
+/// Refuses a tokenizer with more tokens than the target embeds.
+pub(crate) fn check_vocab(tokenizer: &Tokenizer, target: &Target) -> Result<(), Failure> {
     let (tokens, rows) = (
         tokenizer.vocab_size() as usize,
         target.config().geometry.vocab_size,
