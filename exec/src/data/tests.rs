@@ -495,14 +495,11 @@ fn jsonl_may_be_gzip() {
     // Two members behind each other, as `cat` joins them.
     let (first, second) = lines.split_once('\n').expect("two lines");
     let joined = [packed(&format!("{first}\n")), packed(second)].concat();
-    let case = case("d.jsonl.gz", joined);
-    let dataset = case.dataset();
+    let dataset = case("d.jsonl.gz", joined).dataset();
     assert_eq!((dataset.len(), dataset.name(1)), (2, Some("b")));
     assert!(dataset.place(1).to_string().ends_with("d.jsonl.gz:2"));
     let cut = &packed(lines)[..20];
-    let error = super::tests::case("d.jsonl.gz", cut)
-        .load()
-        .expect_err("half a file");
+    let error = case("d.jsonl.gz", cut).load().expect_err("half a file");
     assert_eq!(error.kind(), DataErrorKind::Io);
     assert!(
         error.to_string().contains("d.jsonl.gz: cannot be read: "),
