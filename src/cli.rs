@@ -29,6 +29,8 @@ pub(crate) enum Verb {
     Replay(ReplayArgs),
     /// Compare a simulated trace with an executed one, stage by stage
     Compare(CompareArgs),
+    /// Train with one key varied over several seeds, and compare the drafters
+    Ablate(AblateArgs),
 }
 
 /// Arguments of `dflash sim`
@@ -66,6 +68,17 @@ pub(crate) enum BackendArg {
     Cpu,
     /// No model: threads that wait as long as the policy's costs say, and move scaled bytes
     Emulated,
+}
+
+impl BackendArg {
+    /// As it is typed.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Cpu => "cpu",
+            Self::Emulated => "emulated",
+        }
+    }
 }
 
 /// Arguments of `dflash exec`
@@ -178,4 +191,44 @@ pub(crate) struct CompareArgs {
     /// Directory for comparison.csv and the figure of predicted and measured times
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// Arguments of `dflash ablate`
+#[derive(Debug, Args)]
+pub(crate) struct AblateArgs {
+    /// The policy file that is varied
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: PathBuf,
+    /// The key to vary and its values; differences are to the first
+    #[arg(long, value_name = "KEY=VALUE,...")]
+    pub(crate) vary: String,
+    /// Seeds; each decides the microbatches, the initial weights and the anchors of one run of every value
+    #[arg(
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        default_value = "1,2,3"
+    )]
+    pub(crate) seeds: Vec<u64>,
+    /// Prompts that training did not see, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prompts: PathBuf,
+    /// Use at most so many prompts
+    #[arg(long, value_name = "N")]
+    pub(crate) prompts_max: Option<u32>,
+    /// Longest answer
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) max_new_tokens: Option<u32>,
+    /// Samples that training did not see, to measure the loss on; any data that exec reads
+    #[arg(long, value_name = "FILE")]
+    pub(crate) loss_on: Option<PathBuf>,
+    /// Where to train
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) backend: BackendArg,
+    /// Set a key of the policy file for all runs
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Directory for the runs, ablation.csv, the figure and the report
+    #[arg(long, value_name = "DIR", default_value = "reports/ablation")]
+    pub(crate) out: PathBuf,
 }

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         cli::Verb::Check(args) => verbs::check::run(&args),
         cli::Verb::Replay(args) => verbs::replay::run(&args),
         cli::Verb::Compare(args) => verbs::compare::run(&args),
+        cli::Verb::Ablate(args) => verbs::ablate::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

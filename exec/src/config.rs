@@ -116,7 +116,7 @@ pub struct DataSection {
     /// Folder of a token store that `dflash prepare` made from `paths`; samples are read from there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<PathBuf>,
-    /// `"byte"`, or a tokenizer.json or the folder that holds one.
+    /// `"byte"`, or a tokenizer.json, the folder that holds one, or a GGUF file.
     #[serde(default = "byte")]
     pub tokenizer: String,
     /// A chat template: a file, or the Jinja text itself. Left out: the tokenizer's own, else ChatML.
@@ -250,7 +250,7 @@ impl DataSection {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TargetSection {
-    /// A directory with config.json and safetensors; without it, weights are random.
+    /// A directory with config.json and safetensors, or a GGUF file; without it, weights are random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
     /// Features a token.

@@ -11,6 +11,7 @@ mod curve;
 mod examples;
 mod font;
 mod frame;
+mod groups;
 mod html;
 mod legend;
 mod loss_curve;
@@ -33,6 +34,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+pub(crate) use groups::{GroupPanel, GroupSeries, GroupValue, Groups};
 pub(crate) use html::{Part, Report, Table, report};
 pub(crate) use loss_curve::{LossCurve, LossRun};
 pub(crate) use memory_depth::{MemoryDepth, MemoryPoint, MemorySeries};

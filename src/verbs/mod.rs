@@ -1,5 +1,6 @@
 //! One file a verb: arguments to settings to library calls to output.
 
+pub(crate) mod ablate;
 pub(crate) mod best;
 pub(crate) mod calibrate;
 pub(crate) mod check;

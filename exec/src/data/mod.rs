@@ -52,5 +52,5 @@ pub use loader::{load, load_watched};
 pub use registry::text_on_this_machine;
 pub use rules::{LINE_BYTES_MAX, LossOn, OnBadLine, OverLong, PlainText, Rules};
 pub use template::{ChatTemplate, TemplateFault, TemplateSource, is_inline};
-pub use tokenizer::{ByteTokenizer, EncodeError, FileTokenizer, Tokenizer};
+pub use tokenizer::{ByteTokenizer, CarriedTemplate, EncodeError, FileTokenizer, Tokenizer};
 pub use watch::{Unwatched, Watch};

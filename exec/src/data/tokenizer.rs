@@ -1,4 +1,4 @@
-//! Text to token ids, by bytes or by a Hugging Face `tokenizer.json`.
+//! Text to token ids, by bytes, by a Hugging Face `tokenizer.json` or by the tokenizer of a GGUF.
 
 use std::ops::Range;
 use std::path::Path;
@@ -7,16 +7,28 @@ use super::error::Result;
 
 mod byte;
 mod file;
+mod gguf;
 
 pub use byte::ByteTokenizer;
 pub use file::FileTokenizer;
+
+/// What a file that holds a tokenizer says about conversations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CarriedTemplate {
+    /// The Jinja template.
+    pub text: String,
+    /// The beginning-of-text token.
+    pub bos: Option<String>,
+    /// The token that ends a turn or a text.
+    pub eos: Option<String>,
+}
 
 /// The tokenizers there are.
 #[derive(Debug, Clone)]
 pub enum Tokenizer {
     /// One id a byte: needs no file, for tests and small models.
     Byte(ByteTokenizer),
-    /// A `tokenizer.json`.
+    /// A `tokenizer.json`, or the tokenizer of a GGUF.
     File(Box<FileTokenizer>),
 }
 
@@ -26,7 +38,7 @@ impl Tokenizer {
         Self::Byte(ByteTokenizer)
     }
 
-    /// Reads a `tokenizer.json`, or the one in the folder `path`.
+    /// Reads a `tokenizer.json`, the one in the folder `path`, or the tokenizer of a `.gguf` file.
     ///
     /// # Errors
     /// The file is missing, cannot be read or is no tokenizer.
@@ -39,6 +51,14 @@ impl Tokenizer {
         match self {
             Self::Byte(_) => None,
             Self::File(file) => Some(file.path()),
+        }
+    }
+
+    /// The template of conversations inside the tokenizer's own file, as a GGUF has.
+    pub fn carried_template(&self) -> Option<&CarriedTemplate> {
+        match self {
+            Self::Byte(_) => None,
+            Self::File(file) => file.carried_template(),
         }
     }
 

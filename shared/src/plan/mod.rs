@@ -30,7 +30,7 @@ use std::ops::Range;
 pub use edges::{Edges, EdgesError};
 pub use form::{Limits, OverLong};
 pub use form_error::FormError;
-pub use order::{MixRule, OrderError, OrderSpec, Ordering, Tail};
+pub use order::{Fill, MixRule, OrderError, OrderSpec, Ordering, Tail};
 pub use packing::packing_bound;
 pub use synthetic::FormationBuilder;
 

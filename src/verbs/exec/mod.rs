@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use backend::Choice;
-pub(crate) use settle::{loss_curve, training};
+pub(crate) use settle::{ends, loss_curve, training};
 pub(crate) use threads::one_for_tensors;
 
 /// A policy ready to run: its file, the lengths of the data, its work and its plan.

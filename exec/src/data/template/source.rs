@@ -66,7 +66,7 @@ const CHATML: &str = "{% for message in messages %}\
 /// The template for `tokenizer`: the one given, else the tokenizer's own, with its special tokens
 /// and `values`.
 ///
-/// A folder's own template is `chat_template.jinja`, or `chat_template` in
+/// A GGUF's own template is in it. A folder's is `chat_template.jinja`, or `chat_template` in
 /// `tokenizer_config.json`: a string, or a list of named ones of which `default` is taken.
 ///
 /// # Errors
@@ -76,12 +76,26 @@ pub(in crate::data) fn of_tokenizer(
     given: Option<&TemplateSource>,
     values: &BTreeMap<String, Value>,
 ) -> Result<Option<TemplateSource>> {
-    let folder = tokenizer.path().and_then(Path::parent);
-    let settings = folder
-        .map(Settings::beside)
-        .transpose()?
-        .unwrap_or_default();
+    // A file that carries its own has nothing to do with what lies beside it.
+    let carried = tokenizer.carried_template();
+    let beside = tokenizer.path().filter(|_| carried.is_none());
+    let folder = beside.and_then(Path::parent);
+    let settings = match carried {
+        Some(carried) => Settings {
+            template: Some(carried.text.clone()),
+            bos: carried.bos.clone(),
+            eos: carried.eos.clone(),
+        },
+        None => folder
+            .map(Settings::beside)
+            .transpose()?
+            .unwrap_or_default(),
+    };
     let own = || -> Result<Option<TemplateSource>> {
+        if let (Some(text), Some(path)) = (carried.map(|c| &c.text), tokenizer.path()) {
+            let origin = path.display().to_string();
+            return Ok(Some(TemplateSource::inline(text, &origin)));
+        }
         let Some(folder) = folder else {
             return Ok(None);
         };

@@ -1,10 +1,11 @@
-//! A Hugging Face `tokenizer.json`.
+//! A Hugging Face `tokenizer.json` or the tokenizer of a GGUF.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::EncodeError;
+use super::{CarriedTemplate, EncodeError};
 use crate::data::error::{DataError, Result};
+use crate::model::gguf::is_gguf;
 
 /// A tokenizer read from a file.
 ///
@@ -15,10 +16,11 @@ pub struct FileTokenizer {
     inner: tokenizers::Tokenizer,
     path: PathBuf,
     vocab_size: u32,
+    template: Option<CarriedTemplate>,
 }
 
 impl FileTokenizer {
-    /// Reads `path`, or `path/tokenizer.json` if `path` is a folder.
+    /// Reads `path`, or `path/tokenizer.json` if `path` is a folder; of a GGUF the tokenizer in it.
     ///
     /// # Errors
     /// The file is missing, cannot be read or is no tokenizer.
@@ -28,7 +30,13 @@ impl FileTokenizer {
         } else {
             path.to_path_buf()
         };
-        let bytes = std::fs::read(&path).map_err(|e| DataError::io(&path, e))?;
+        let (bytes, template) = if is_gguf(&path) {
+            let carried = super::gguf::read(&path)?;
+            (carried.json, carried.template)
+        } else {
+            let bytes = std::fs::read(&path).map_err(|e| DataError::io(&path, e))?;
+            (bytes, None)
+        };
         let refuse = |reason: String| DataError::Tokenizer {
             path: path.clone(),
             reason,
@@ -50,12 +58,17 @@ impl FileTokenizer {
             inner,
             path,
             vocab_size,
+            template,
         })
     }
 
     /// The file it was read from.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(super) fn carried_template(&self) -> Option<&CarriedTemplate> {
+        self.template.as_ref()
     }
 
     pub(super) fn vocab_size(&self) -> u32 {
