@@ -87,11 +87,9 @@ impl Dataset {
 
     /// Loss-bearing tokens of all samples.
     pub fn loss_tokens(&self) -> u64 {
-        let of = |i| {
-            self.mask(i)
-                .iter()
-                .map(|&flag| u64::from(flag))
-                .sum::<u64>()
+        let of = |i| match &self.samples {
+            Samples::Owned(owned) => owned.loss_tokens(self.stored(i)),
+            Samples::Mapped(mapped) => mapped.loss_tokens(self.stored(i)),
         };
         (0..self.len()).map(of).sum()
     }

@@ -39,6 +39,11 @@ impl Owned {
         }
     }
 
+    pub(super) fn loss_tokens(&self, i: usize) -> u64 {
+        let range = self.offsets[i] as usize..self.offsets[i + 1] as usize;
+        self.mask[range].iter().map(|&flag| u64::from(flag)).sum()
+    }
+
     pub(super) fn name(&self, i: usize) -> &str {
         let start = i.checked_sub(1).map_or(0, |before| self.name_ends[before]);
         &self.names[start as usize..self.name_ends[i] as usize]

@@ -135,6 +135,7 @@ fn a_store_gives_back_what_a_load_gives() {
         (loaded.len() as u64, loaded.tokens())
     );
     assert_eq!(summary.loss_tokens, loaded.loss_tokens());
+    assert_eq!(mapped.loss_tokens(), loaded.loss_tokens());
     let names: Vec<_> = (0..mapped.len()).map(|i| mapped.name(i)).collect();
     assert_eq!(names, [Some("first"), None, Some("7"), None, None, None]);
     assert_eq!(mapped.dropped().len(), 3);
