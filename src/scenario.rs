@@ -3,7 +3,7 @@
 use crate::config::{ConfigErrors, Kind, Loaded, Point, Points, load, refuse_ranges};
 use crate::failure::Failure;
 use crate::terminal::note;
-use exec::config::{DataSection, ExecSection, OutOfRange};
+use exec::config::{DataSection, ExecSection, OutOfRange, Tensorboard};
 use serde::{Deserialize, Serialize};
 use shared::draw::Seed;
 use shared::policy::{Overrides, Policy};
@@ -151,6 +151,25 @@ impl Input {
     }
 }
 
+/// A policy file by itself, its paths made full; its data is not looked at. A scenario is refused, with what `verb` would take.
+pub(crate) fn policy_alone(
+    path: &Path,
+    sets: &[String],
+    verb: &str,
+) -> Result<PolicyFile, Failure> {
+    match open(&[path.to_path_buf()], sets, 1)? {
+        Input::Scenario { .. } => Err(Failure::usage(format!(
+            "{0}: is a scenario, which may hold ranges; run `dflash sim {0}` and give {verb} the best.toml it writes",
+            path.display()
+        ))),
+        Input::Policy { loaded, file } => {
+            let mut file = *file;
+            file.exec = portable_exec(file.exec, &loaded)?;
+            Ok(file)
+        }
+    }
+}
+
 /// A point with everything it needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
@@ -293,6 +312,9 @@ fn portable_exec(
     }
     if let Some(path) = &mut section.drafter.path {
         *path = full_path(loaded, "exec.drafter.path", path)?;
+    }
+    if let Tensorboard::Folder(path) = &mut section.observe.tensorboard {
+        *path = full_path(loaded, "exec.observe.tensorboard", path)?;
     }
     Ok(Some(section))
 }

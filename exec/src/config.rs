@@ -1,11 +1,15 @@
 //! What a file says about running for real: data, target, drafter, optimizer.
 
+mod checkpoint;
 mod data;
+mod observe;
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+pub use checkpoint::{BestBy, CheckpointSection};
 pub use data::{DataSection, TemplateValue};
+pub use observe::{ObserveSection, Tensorboard};
 
 /// The `[exec]` section of a scenario or policy file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +26,12 @@ pub struct ExecSection {
     /// How it is trained.
     #[serde(default)]
     pub optimizer: OptimizerSection,
+    /// When checkpoints are written and which stay.
+    #[serde(default)]
+    pub checkpoint: CheckpointSection,
+    /// Who may watch.
+    #[serde(default)]
+    pub observe: ObserveSection,
 }
 
 /// A value that no run can have, in the parts of its message.
@@ -41,6 +51,8 @@ impl ExecSection {
     /// What is wrong, one entry a key.
     pub fn problems(&self) -> Vec<OutOfRange> {
         let mut problems = self.optimizer.problems();
+        problems.extend(self.checkpoint.problems());
+        problems.extend(self.observe.problems());
         let (target, drafter) = (&self.target, &self.drafter);
         let mut least = vec![
             ("exec.data.max_len", self.data.max_len as usize, 1),
@@ -318,6 +330,8 @@ mod tests {
             target: TargetSection::default(),
             drafter: DrafterSection::default(),
             optimizer: OptimizerSection::default(),
+            checkpoint: CheckpointSection::default(),
+            observe: ObserveSection::default(),
         }
     }
 

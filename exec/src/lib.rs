@@ -9,6 +9,7 @@ pub mod checks;
 pub mod clock;
 pub mod config;
 pub mod data;
+pub mod decode;
 pub mod driver;
 pub mod error;
 pub mod model;

@@ -168,7 +168,9 @@ fn a_last_hidden_state_before_the_norm_is_refused() {
     let last = right.target.config().geometry.num_hidden_layers - 1;
     let raw = right
         .target
+        .clone()
         .capturing(&[last])
+        .unwrap()
         .forward(&right.batch)
         .unwrap();
     right.stamped.states.last_hidden = Some(raw.features);

@@ -5,6 +5,7 @@ mod attention;
 pub(crate) mod dense;
 mod layer;
 mod network;
+mod session;
 mod sight;
 
 use std::path::Path;
@@ -17,6 +18,7 @@ use super::target::random;
 use super::{HiddenStates, ModelError, Target, Tensors, safetensors_io};
 use crate::train::BlockPlan;
 use layer::DrafterLayer;
+pub use session::DrafterSession;
 
 /// A trainable drafter with f32 weights and the frozen embedding and head of its target.
 ///

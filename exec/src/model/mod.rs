@@ -29,7 +29,7 @@ pub use candle_core::Device;
 pub use config::{
     DrafterConfig, DrafterSize, Family, Geometry, Rotary, SlidingAttention, TargetConfig,
 };
-pub use drafter::Drafter;
+pub use drafter::{Drafter, DrafterSession};
 pub use error::ModelError;
 pub use layer_ids::default_target_layer_ids;
 pub use names::drafter_shapes;

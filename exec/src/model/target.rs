@@ -2,6 +2,7 @@
 
 mod attention;
 mod cache;
+mod capture;
 mod layer;
 mod names;
 mod pass;
@@ -128,16 +129,6 @@ impl Target {
             embed,
             config,
         })
-    }
-
-    /// The same target capturing other layers.
-    #[cfg(test)]
-    pub(crate) fn capturing(&self, captured: &[usize]) -> Self {
-        let captured = captured.to_vec();
-        Self {
-            captured,
-            ..self.clone()
-        }
     }
 
     /// Whether `forward` also gives the last hidden state (off at first). Without it the layers

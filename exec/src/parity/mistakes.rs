@@ -284,7 +284,13 @@ fn a_last_hidden_state_before_the_norm() {
     let mut mistaken = Mistaken::none(&case);
     mistaken.last_hidden = |right, batch| {
         let last = right.target.config().geometry.num_hidden_layers - 1;
-        let raw = right.target.capturing(&[last]).forward(batch).unwrap();
+        let raw = right
+            .target
+            .clone()
+            .capturing(&[last])
+            .unwrap()
+            .forward(batch)
+            .unwrap();
         Some(raw.features)
     };
     mistaken.is_noticed_in(&[Kind::LastHidden]);

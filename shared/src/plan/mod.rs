@@ -18,6 +18,7 @@ mod order;
 mod packing;
 mod quota;
 mod relieve;
+mod remaining;
 mod shuffle;
 mod synthetic;
 
@@ -32,6 +33,7 @@ pub use form::{Limits, OverLong};
 pub use form_error::FormError;
 pub use order::{Fill, MixRule, OrderError, OrderSpec, Ordering, Tail};
 pub use packing::packing_bound;
+pub use remaining::{Done, DoneError};
 pub use synthetic::FormationBuilder;
 
 /// Samples of one bucket that share one target forward and one drafter forward and backward.
