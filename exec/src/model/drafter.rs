@@ -6,6 +6,8 @@ pub(crate) mod dense;
 mod layer;
 mod network;
 mod sight;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 
