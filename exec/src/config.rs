@@ -2,8 +2,10 @@
 
 mod checkpoint;
 mod data;
+mod loss;
 mod observe;
 
+pub use loss::{ChecksSection, LossKind, LossSection};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -26,6 +28,12 @@ pub struct ExecSection {
     /// How it is trained.
     #[serde(default)]
     pub optimizer: OptimizerSection,
+    /// What it minimises.
+    #[serde(default)]
+    pub loss: LossSection,
+    /// How hidden states are looked at before they are trained on.
+    #[serde(default)]
+    pub checks: ChecksSection,
     /// When checkpoints are written and which stay.
     #[serde(default)]
     pub checkpoint: CheckpointSection,
@@ -51,6 +59,7 @@ impl ExecSection {
     /// What is wrong, one entry a key.
     pub fn problems(&self) -> Vec<OutOfRange> {
         let mut problems = self.optimizer.problems();
+        problems.extend(self.loss.problems());
         problems.extend(self.checkpoint.problems());
         problems.extend(self.observe.problems());
         let (target, drafter) = (&self.target, &self.drafter);
@@ -90,6 +99,7 @@ impl ExecSection {
                 "exec.drafter.initializer_range",
                 drafter.initializer_range,
             ));
+            problems.extend(drafter.sliding_problems());
         }
         let too_small = least.into_iter().filter(|(_, value, low)| value < low);
         problems.extend(too_small.map(|(key, value, low)| OutOfRange {
@@ -187,6 +197,14 @@ pub struct DrafterSection {
     pub anchors: usize,
     /// Decay of the position weights; 0: the usual one for the block size.
     pub gamma: f64,
+    /// Window of sliding layers, which see no context further back; 0: all layers are full, the one
+    /// choice on which vLLM and SGLang agree. (tokens)
+    pub sliding_window: usize,
+    /// With `sliding_window`: so many of the last layers stay full.
+    pub full_layers: usize,
+    /// With `sliding_window`: whether slots of sliding layers see only the slots before them in
+    /// their block. SGLang serves no others.
+    pub sliding_causal: bool,
     /// Standard deviation of random weights.
     pub initializer_range: f64,
     /// The mask token's id; left out: the tokenizer's.
@@ -206,9 +224,46 @@ impl Default for DrafterSection {
             block_size: 8,
             anchors: 16,
             gamma: 0.0,
+            sliding_window: 0,
+            full_layers: 1,
+            sliding_causal: true,
             initializer_range: 0.02,
             mask_token_id: None,
         }
+    }
+}
+
+impl DrafterSection {
+    /// The layers that slide, if any.
+    pub fn sliding(&self) -> Option<SlidingAttention> {
+        (self.sliding_window > 0).then(|| {
+            SlidingAttention::all_but_last(
+                self.layers,
+                self.full_layers,
+                self.sliding_window,
+                self.sliding_causal,
+            )
+        })
+    }
+
+    fn sliding_problems(&self) -> impl Iterator<Item = OutOfRange> + use<> {
+        let slides = self.sliding_window > 0;
+        let narrow = (slides && self.sliding_window < self.block_size).then(|| OutOfRange {
+            key: "exec.drafter.sliding_window",
+            value: self.sliding_window.to_string(),
+            limit: format!(
+                "must hold a block of exec.drafter.block_size = {}",
+                self.block_size
+            ),
+            way_out: "use 2048, or 0 for full attention in every layer",
+        });
+        let none = (slides && self.full_layers >= self.layers).then(|| OutOfRange {
+            key: "exec.drafter.full_layers",
+            value: self.full_layers.to_string(),
+            limit: format!("must be below exec.drafter.layers = {}", self.layers),
+            way_out: "lower it, or set exec.drafter.sliding_window = 0",
+        });
+        narrow.into_iter().chain(none)
     }
 }
 
@@ -332,6 +387,8 @@ mod tests {
             optimizer: OptimizerSection::default(),
             checkpoint: CheckpointSection::default(),
             observe: ObserveSection::default(),
+            loss: LossSection::default(),
+            checks: ChecksSection::default(),
         }
     }
 
@@ -370,6 +427,29 @@ mod tests {
         assert_eq!(keys(&loaded), ["exec.target.layers"]);
         loaded.target.path = Some("model".into());
         assert!(keys(&loaded).is_empty());
+    }
+
+    #[test]
+    fn windows_and_losses_that_cannot_be_are_named() {
+        let mut wrong = section();
+        wrong.drafter.sliding_window = 4;
+        wrong.drafter.full_layers = 2;
+        wrong.loss.alpha = 1.5;
+        wrong.loss.temperature = 0.0;
+        wrong.loss.hard_share = f64::NAN;
+        let expected = [
+            "exec.loss.alpha",
+            "exec.loss.temperature",
+            "exec.loss.hard_share",
+            "exec.drafter.sliding_window",
+            "exec.drafter.full_layers",
+        ];
+        assert_eq!(keys(&wrong), expected);
+        wrong = section();
+        wrong.drafter.sliding_window = 64;
+        assert!(keys(&wrong).is_empty());
+        assert_eq!(wrong.drafter.sliding().unwrap().layers, [true, false]);
+        assert_eq!(section().drafter.sliding(), None);
     }
 
     #[test]

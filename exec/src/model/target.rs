@@ -152,6 +152,11 @@ impl Target {
         &self.captured
     }
 
+    /// Whether `forward` also gives the last hidden state.
+    pub fn gives_last_hidden(&self) -> bool {
+        self.last_hidden
+    }
+
     /// The target's config.
     pub fn config(&self) -> &TargetConfig {
         &self.config

@@ -108,7 +108,8 @@ impl Setup {
         check_tokenizer(&section)?;
         let data = data::load(&section.data)?;
         let tokenizer = data::tokenizer(&section.data)?;
-        let target = target(&section.target, &tokenizer, file.seed)?;
+        let target = target(&section.target, &tokenizer, file.seed)?
+            .with_last_hidden(section.loss.objective().needs_last_hidden());
         check_bytes(ready, &target)?;
         check_vocab(&tokenizer, &target)?;
         let drafter = drafter(&section.drafter, &target, &tokenizer, file.seed)?;
@@ -177,6 +178,8 @@ impl Setup {
             drafter: self.drafter.clone(),
             optimizer,
             blocks: self.blocks,
+            objective: self.section.loss.objective(),
+            recompute_every: self.section.checks.recompute_every,
             anchors_max: self.section.drafter.anchors,
             seed: ready.case.file.seed,
             steps: Some(steps),
@@ -303,21 +306,29 @@ fn drafter(
     let mut config = DrafterConfig::for_target(target.config(), size, section.block_size, mask)
         .and_then(|config| config.with_target_layer_ids(target.captured().to_vec()))
         .map_err(|e| usage(&e))?;
+    if let Some(sliding) = section.sliding() {
+        config = config.with_sliding(sliding).map_err(|e| usage(&e))?;
+    }
     config.initializer_range = section.initializer_range;
     Drafter::random(config, seed ^ DRAFTER_SEED, target).map_err(|e| usage(&e))
 }
 
 /// The core counts bytes by the policy; they must be those of the real hidden states.
 fn check_bytes(ready: &Ready, target: &Target) -> Result<(), Failure> {
-    let real = target.captured().len() * target.config().geometry.hidden_size * ELEMENT_BYTES;
+    let (layers, last) = (target.captured().len(), target.gives_last_hidden());
+    let real = (layers + usize::from(last)) * target.config().geometry.hidden_size * ELEMENT_BYTES;
     let said = ready.case.file.model.bytes_per_token();
     if said.0 == real as u64 {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "model.bytes_per_token: {} bytes, but exec.target hands over {} layers x {} features x {ELEMENT_BYTES} bytes = {real}; set model.bytes_per_token = {real} and search again",
+        "model.bytes_per_token: {} bytes, but exec.target hands over {layers} layers{} x {} features x {ELEMENT_BYTES} bytes = {real}; set model.bytes_per_token = {real} and search again",
         said.0,
-        target.captured().len(),
+        if last {
+            " and the last hidden state"
+        } else {
+            ""
+        },
         target.config().geometry.hidden_size
     )))
 }
