@@ -483,3 +483,50 @@ fn the_shapes_here_are_those_that_the_model_writes() {
         crate::model::drafter_shapes(&config)
     );
 }
+
+#[test]
+fn a_written_config_has_the_keys_of_released_drafters() {
+    let root = good();
+    let text = fs::read(root.path().join("drafter").join(CONFIG)).unwrap();
+    let json: serde_json::Map<String, Value> = serde_json::from_slice(&text).unwrap();
+    let mut released = [
+        "architectures",
+        "model_type",
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "hidden_act",
+        "rms_norm_eps",
+        "attention_bias",
+        "attention_dropout",
+        "rope_theta",
+        "rope_scaling",
+        "max_position_embeddings",
+        "vocab_size",
+        "tie_word_embeddings",
+        "layer_types",
+        "sliding_window",
+        "use_sliding_window",
+        "max_window_layers",
+        "num_target_layers",
+        "block_size",
+        "dflash_config",
+        "dtype",
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+        "initializer_range",
+        "use_cache",
+        "transformers_version",
+    ];
+    released.sort_unstable();
+    let mut written: Vec<&str> = json.keys().map(String::as_str).collect();
+    written.sort_unstable();
+    assert_eq!(written, released);
+    let mut inner: Vec<&String> = json["dflash_config"].as_object().unwrap().keys().collect();
+    inner.sort_unstable();
+    assert_eq!(inner, ["block_size", "mask_token_id", "target_layer_ids"]);
+}
