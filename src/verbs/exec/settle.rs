@@ -103,14 +103,16 @@ fn left_out(ran: &Ran) -> Option<String> {
 
 /// How training went.
 pub(crate) fn training(trained: &Trained) -> Vec<String> {
-    let (first, last) = ends(&trained.steps.iter().map(|s| s.loss).collect::<Vec<_>>());
+    let before = trained.before.iter().map(|[_, loss, _]| *loss);
+    let losses: Vec<f64> = before.chain(trained.steps.iter().map(|s| s.loss)).collect();
+    let (first, last) = ends(&losses);
     let accepted = trained
         .steps
         .last()
         .map_or(0.0, |s| s.expected_accepted_length);
     let mut lines = vec![format!(
         "loss {first:.3} at first, {last:.3} at last over {} steps; expected accepted length {accepted:.2}",
-        trained.steps.len()
+        losses.len()
     )];
     let digest = digest_of(&trained.checkpoint).unwrap_or_default();
     lines.push(format!(
