@@ -31,6 +31,8 @@ pub(crate) struct Trained {
     pub(crate) ran: Ran,
     /// Every optimizer step's report.
     pub(crate) steps: Vec<StepReport>,
+    /// Step, loss and learning rate of what an earlier run did.
+    pub(crate) before: Vec<[f64; 3]>,
     /// Where the checkpoint is.
     pub(crate) checkpoint: PathBuf,
 }
@@ -54,6 +56,8 @@ pub(super) fn train_with(
             .map_err(|e| Failure::usage(format!("--backend cpu: {e}")))?,
     );
     let mut steps = Vec::new();
+    let resumed = ready.resumed.as_ref();
+    let before = resumed.map_or_else(Vec::new, |resumed| resumed.curve(dir));
     let mut checkpoints = Checkpoints::of(ready, setup.data_facts(), dir.path());
     let mut on_step = |core: &Core| -> Result<Fields, String> {
         let mut fields = Fields::new();
@@ -70,6 +74,7 @@ pub(super) fn train_with(
     Ok(Trained {
         ran,
         steps,
+        before,
         checkpoint,
     })
 }
