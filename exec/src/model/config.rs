@@ -1,6 +1,7 @@
 //! `config.json` of targets and drafters.
 
 mod fields;
+mod hybrid;
 mod rotary;
 mod target;
 #[cfg(test)]
@@ -13,8 +14,9 @@ use serde_json::Value;
 use super::{ModelError, default_target_layer_ids};
 use fields::Fields;
 
+pub use hybrid::Hybrid;
 pub use rotary::Rotary;
-pub use target::{Family, TargetConfig};
+pub use target::{Family, LayerKind, TargetConfig};
 
 /// The shape of a decoder; fields have the names of config.json.
 #[derive(Debug, Clone, PartialEq)]

@@ -26,7 +26,9 @@ mod target;
 
 pub use batch::{PaddedBatch, Sample};
 pub use candle_core::Device;
-pub use config::{DrafterConfig, DrafterSize, Family, Geometry, Rotary, TargetConfig};
+pub use config::{
+    DrafterConfig, DrafterSize, Family, Geometry, Hybrid, LayerKind, Rotary, TargetConfig,
+};
 pub use drafter::Drafter;
 pub use error::ModelError;
 pub use layer_ids::default_target_layer_ids;
