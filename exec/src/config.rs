@@ -5,6 +5,7 @@ mod data;
 mod loss;
 mod observe;
 
+use crate::model::SlidingAttention;
 pub use loss::{ChecksSection, LossKind, LossSection};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

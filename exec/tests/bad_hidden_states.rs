@@ -321,7 +321,7 @@ fn plan(lengths: &[u32], policy: &Policy) -> Plan {
         seed: Seed(4),
     };
     let order = OrderSpec {
-        ordering: Ordering::Composed,
+        ordering: Ordering::Composed(shared::plan::Fill::Even),
         drafters: policy.drafters,
         grad_accum: 1,
         tail: Tail::Short,
