@@ -7,6 +7,7 @@ pub mod backend;
 pub mod checkpoint;
 pub mod clock;
 pub mod config;
+pub mod cuda;
 pub mod data;
 pub mod driver;
 pub mod error;

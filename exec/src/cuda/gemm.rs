@@ -1,0 +1,545 @@
+//! Matrix products through cuBLASLt: bf16 factors, sums in f32, results in bf16 or f32.
+//!
+//! Matrices are row-major. The library's are column-major, so C = A·B is asked for as Cᵀ = Bᵀ·Aᵀ. Asking the library which of its
+//! kernels to take costs more host time than a launch; the answer is kept for each shape.
+
+use super::{Buffer, CudaError, Element, Named, Pool, Ptr, Stream};
+use cudarc::cublaslt::{result, sys};
+use half::bf16;
+use std::collections::HashMap;
+use std::ffi::c_void;
+
+/// What the library may use beside the operands. (bytes)
+pub(crate) const WORKSPACE_BYTES: usize = 64 << 20;
+
+/// Candidates timed for a shape.
+const CANDIDATES: usize = 8;
+
+/// Runs of each candidate, the first not counted.
+const RUNS: usize = 4;
+
+/// How a kernel is chosen for a shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tuning {
+    /// The library's first answer: the same in every run.
+    Heuristic,
+    /// The fastest of its first answers, timed when a shape is first met; may differ from run to run, and so may last digits.
+    Timed,
+}
+
+/// A row-major matrix in device memory, or a batch of them, perhaps seen transposed.
+#[derive(Debug)]
+pub struct Matrix<T> {
+    ptr: Ptr<T>,
+    rows: usize,
+    columns: usize,
+    /// Elements from one row to the next, in memory.
+    pitch: usize,
+    transposed: bool,
+    batch: usize,
+    /// Elements from one matrix of the batch to the next.
+    stride: usize,
+}
+
+impl<T> Clone for Matrix<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Matrix<T> {}
+
+impl<T: Element> Matrix<T> {
+    /// A dense matrix at the start of `ptr`.
+    pub fn new(ptr: Ptr<T>, rows: usize, columns: usize) -> Self {
+        Self {
+            ptr,
+            rows,
+            columns,
+            pitch: columns,
+            transposed: false,
+            batch: 1,
+            stride: 0,
+        }
+    }
+
+    /// The same with `pitch` elements from row to row.
+    #[must_use]
+    pub fn with_pitch(self, pitch: usize) -> Self {
+        Self { pitch, ..self }
+    }
+
+    /// `count` such matrices, `stride` elements apart; a stride of 0 repeats one.
+    #[must_use]
+    pub fn batched(self, count: usize, stride: usize) -> Self {
+        Self {
+            batch: count,
+            stride,
+            ..self
+        }
+    }
+
+    /// The transposed view of the same memory.
+    #[must_use]
+    pub fn t(self) -> Self {
+        Self {
+            rows: self.columns,
+            columns: self.rows,
+            transposed: !self.transposed,
+            ..self
+        }
+    }
+
+    /// Elements from the first to behind the last one.
+    fn extent(&self) -> usize {
+        let (rows, columns) = self.in_memory();
+        match rows * columns {
+            0 => 0,
+            _ => (self.batch - 1) * self.stride + (rows - 1) * self.pitch + columns,
+        }
+    }
+
+    fn in_memory(&self) -> (usize, usize) {
+        match self.transposed {
+            true => (self.columns, self.rows),
+            false => (self.rows, self.columns),
+        }
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            pitch: self.pitch,
+            transposed: self.transposed,
+            stride: self.stride,
+            // Pointers into the middle of a buffer may not allow the widest loads.
+            alignment: 1 << self.ptr.address().trailing_zeros().min(8),
+        }
+    }
+}
+
+/// Where a product goes.
+#[derive(Debug, Clone, Copy)]
+pub enum Output {
+    /// Rounded to bf16.
+    Bf16(Matrix<bf16>),
+    /// As summed.
+    F32(Matrix<f32>),
+}
+
+impl From<Matrix<bf16>> for Output {
+    fn from(matrix: Matrix<bf16>) -> Self {
+        Self::Bf16(matrix)
+    }
+}
+
+impl From<Matrix<f32>> for Output {
+    fn from(matrix: Matrix<f32>) -> Self {
+        Self::F32(matrix)
+    }
+}
+
+impl Output {
+    fn shape(&self) -> [usize; 3] {
+        match self {
+            Self::Bf16(m) => [m.batch, m.rows, m.columns],
+            Self::F32(m) => [m.batch, m.rows, m.columns],
+        }
+    }
+
+    fn place(&self) -> Place {
+        match self {
+            Self::Bf16(m) => m.place(),
+            Self::F32(m) => m.place(),
+        }
+    }
+
+    fn fits(&self) -> bool {
+        match self {
+            Self::Bf16(m) => m.extent() <= m.ptr.len() && !m.transposed,
+            Self::F32(m) => m.extent() <= m.ptr.len() && !m.transposed,
+        }
+    }
+
+    fn address(&self) -> u64 {
+        match self {
+            Self::Bf16(m) => m.ptr.address(),
+            Self::F32(m) => m.ptr.address(),
+        }
+    }
+
+    fn kind(&self) -> sys::cudaDataType {
+        match self {
+            Self::Bf16(_) => sys::cudaDataType::CUDA_R_16BF,
+            Self::F32(_) => sys::cudaDataType::CUDA_R_32F,
+        }
+    }
+}
+
+/// How a matrix lies in memory, as far as the choice of a kernel depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Place {
+    pitch: usize,
+    transposed: bool,
+    stride: usize,
+    alignment: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Shape {
+    batch: usize,
+    rows: usize,
+    columns: usize,
+    inner: usize,
+    places: [Place; 3],
+    is_f32: bool,
+}
+
+/// The library with its workspace, for one stream.
+#[derive(Debug)]
+pub struct Gemm {
+    handle: sys::cublasLtHandle_t,
+    workspace: Buffer<u8>,
+    tuning: Tuning,
+    plans: HashMap<Shape, Plan>,
+}
+
+// SAFETY: the library's handles may be used by any thread, one at a time, which `&mut self` keeps.
+unsafe impl Send for Gemm {}
+
+impl Gemm {
+    /// Takes its workspace of 64 MiB from `pool`.
+    ///
+    /// # Errors
+    /// The library is missing, or the pool is too small.
+    pub fn new(pool: &std::sync::Arc<Pool>, tuning: Tuning) -> Result<Self, CudaError> {
+        // SAFETY: loading the library runs its initialisers.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(CudaError::NoLibrary {
+                library: "libcublasLt",
+                version: "13",
+                package: "nvidia-cublas",
+            });
+        }
+        pool.gpu().bind()?;
+        Ok(Self {
+            handle: result::create_handle().named("cublasLtCreate")?,
+            workspace: pool.buffer(WORKSPACE_BYTES)?,
+            tuning,
+            plans: HashMap::new(),
+        })
+    }
+
+    /// c = alpha · a·b + beta · c.
+    ///
+    /// With [`Tuning::Timed`], a shape met for the first time is timed where `beta` is 0, which waits for the stream.
+    ///
+    /// # Errors
+    /// Matrices that do not fit each other or their memory; shapes that the library has no kernel for.
+    pub fn multiply(
+        &mut self,
+        stream: &Stream,
+        a: Matrix<bf16>,
+        b: Matrix<bf16>,
+        c: impl Into<Output>,
+        [alpha, beta]: [f32; 2],
+    ) -> Result<(), CudaError> {
+        let c = c.into();
+        let [batch, rows, columns] = c.shape();
+        let inner = a.columns;
+        let fits = a.rows == rows
+            && b.columns == columns
+            && b.rows == inner
+            && [a.batch, b.batch] == [batch; 2]
+            && a.extent() <= a.ptr.len()
+            && b.extent() <= b.ptr.len()
+            && c.fits();
+        if !fits {
+            let (a, b) = ([a.batch, a.rows, a.columns], [b.batch, b.rows, b.columns]);
+            let c = c.shape();
+            return Err(CudaError::Shape(format!(
+                "a product of {a:?} and {b:?} into {c:?} (batch, rows, columns) does not fit"
+            )));
+        }
+        if batch * rows * columns == 0 {
+            return Ok(());
+        }
+        stream.gpu().bind()?;
+        let shape = Shape {
+            batch,
+            rows,
+            columns,
+            inner,
+            places: [a.place(), b.place(), c.place()],
+            is_f32: matches!(c, Output::F32(_)),
+        };
+        let call = Call {
+            addresses: [a.ptr.address(), b.ptr.address(), c.address()],
+            alpha,
+            beta,
+        };
+        if !self.plans.contains_key(&shape) {
+            let plan = self.plan(stream, &shape, &c, &call)?;
+            self.plans.insert(shape, plan);
+        }
+        let plan = &self.plans[&shape];
+        self.run(stream, plan, &plan.algorithm, &call)
+    }
+
+    fn plan(
+        &self,
+        stream: &Stream,
+        shape: &Shape,
+        c: &Output,
+        call: &Call,
+    ) -> Result<Plan, CudaError> {
+        let mut plan = Plan::new(shape, c.kind())?;
+        let wanted = match self.tuning {
+            Tuning::Timed if call.beta == 0.0 => CANDIDATES,
+            Tuning::Timed | Tuning::Heuristic => 1,
+        };
+        let candidates = plan.candidates(self.handle, shape, wanted)?;
+        let Some(first) = candidates.first() else {
+            return Err(CudaError::Shape(format!(
+                "cuBLASLt has no kernel for a product of {} x {} x {}",
+                shape.rows, shape.inner, shape.columns
+            )));
+        };
+        plan.algorithm = first.algo;
+        let mut best = f32::INFINITY;
+        for candidate in candidates.iter().filter(|_| candidates.len() > 1) {
+            // A candidate that does not run is not taken.
+            let Ok(ms) = self.time(stream, &plan, &candidate.algo, call) else {
+                continue;
+            };
+            if ms < best {
+                (best, plan.algorithm) = (ms, candidate.algo);
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Milliseconds of the fastest run after the first.
+    fn time(
+        &self,
+        stream: &Stream,
+        plan: &Plan,
+        algorithm: &sys::cublasLtMatmulAlgo_t,
+        call: &Call,
+    ) -> Result<f32, CudaError> {
+        let mut best = f32::INFINITY;
+        for run in 0..RUNS {
+            let start = stream.record_timed()?;
+            self.run(stream, plan, algorithm, call)?;
+            let end = stream.record_timed()?;
+            let ms = start.elapsed_ms(&end)?;
+            if run > 0 {
+                best = best.min(ms);
+            }
+        }
+        Ok(best)
+    }
+
+    fn run(
+        &self,
+        stream: &Stream,
+        plan: &Plan,
+        algorithm: &sys::cublasLtMatmulAlgo_t,
+        call: &Call,
+    ) -> Result<(), CudaError> {
+        let [a, b, c] = call.addresses;
+        // SAFETY: descriptors and handle live as long as `self`; the operands' extents were checked against their buffers.
+        unsafe {
+            result::matmul(
+                self.handle,
+                plan.operation,
+                (&raw const call.alpha).cast(),
+                (&raw const call.beta).cast(),
+                b as *const c_void,
+                plan.b,
+                a as *const c_void,
+                plan.a,
+                c as *const c_void,
+                plan.c,
+                c as *mut c_void,
+                plan.c,
+                algorithm,
+                self.workspace.ptr().address() as *mut c_void,
+                WORKSPACE_BYTES,
+                stream.raw().cast(),
+            )
+        }
+        .named("cublasLtMatmul")
+    }
+}
+
+impl Drop for Gemm {
+    fn drop(&mut self) {
+        self.plans.clear();
+        // SAFETY: the handle was made by `new` and is destroyed once. Nobody is left to hear of an error.
+        let _ = unsafe { result::destroy_handle(self.handle) };
+    }
+}
+
+struct Call {
+    addresses: [u64; 3],
+    alpha: f32,
+    beta: f32,
+}
+
+/// The library's descriptors of a shape, and the kernel to take.
+#[derive(Debug)]
+struct Plan {
+    operation: sys::cublasLtMatmulDesc_t,
+    a: sys::cublasLtMatrixLayout_t,
+    b: sys::cublasLtMatrixLayout_t,
+    c: sys::cublasLtMatrixLayout_t,
+    algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+impl Plan {
+    fn new(shape: &Shape, kind: sys::cudaDataType) -> Result<Self, CudaError> {
+        let [a, b, c] = shape.places;
+        let bf16 = sys::cudaDataType::CUDA_R_16BF;
+        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+        let operation = result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F)
+            .named("cublasLtMatmulDescCreate")?;
+        let plan = Self {
+            operation,
+            a: layout(bf16, [shape.rows, shape.inner], &a, shape.batch)?,
+            b: layout(bf16, [shape.inner, shape.columns], &b, shape.batch)?,
+            c: layout(kind, [shape.rows, shape.columns], &c, shape.batch)?,
+            algorithm: sys::cublasLtMatmulAlgo_t { data: [0; 8] },
+        };
+        // The library's first factor is our second.
+        use sys::cublasLtMatmulDescAttributes_t as Attribute;
+        for (attribute, place) in [
+            (Attribute::CUBLASLT_MATMUL_DESC_TRANSA, b),
+            (Attribute::CUBLASLT_MATMUL_DESC_TRANSB, a),
+        ] {
+            let transpose = i32::from(place.transposed);
+            // SAFETY: the descriptor is alive and the attribute is an int.
+            unsafe {
+                result::set_matmul_desc_attribute(
+                    plan.operation,
+                    attribute,
+                    (&raw const transpose).cast(),
+                    size_of::<i32>(),
+                )
+            }
+            .named("cublasLtMatmulDescSetAttribute")?;
+        }
+        Ok(plan)
+    }
+
+    fn candidates(
+        &self,
+        handle: sys::cublasLtHandle_t,
+        shape: &Shape,
+        wanted: usize,
+    ) -> Result<Vec<sys::cublasLtMatmulHeuristicResult_t>, CudaError> {
+        use sys::cublasLtMatmulPreferenceAttributes_t as Attribute;
+        let preference = result::create_matmul_pref().named("cublasLtMatmulPreferenceCreate")?;
+        let workspace = WORKSPACE_BYTES;
+        // SAFETY: the preference is alive and the attribute is a size.
+        let mut outcome = unsafe {
+            result::set_matmul_pref_attribute(
+                preference,
+                Attribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                (&raw const workspace).cast(),
+                size_of::<usize>(),
+            )
+        };
+        let [a, b, c] = shape.places.map(|place| place.alignment);
+        for (attribute, alignment) in [
+            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, b),
+            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, a),
+            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c),
+            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c),
+        ] {
+            // SAFETY: the preference is alive and the attribute is an unsigned int.
+            outcome = outcome.and(unsafe {
+                result::set_matmul_pref_attribute(
+                    preference,
+                    attribute,
+                    (&raw const alignment).cast(),
+                    size_of::<u32>(),
+                )
+            });
+        }
+        // SAFETY: plain numbers, for which all zeros is a value.
+        let nothing: sys::cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
+        let mut found = vec![nothing; wanted];
+        let mut count = 0;
+        // SAFETY: all descriptors are alive and there is room for `wanted` answers.
+        let code = unsafe {
+            sys::cublasLtMatmulAlgoGetHeuristic(
+                handle,
+                self.operation,
+                self.b,
+                self.a,
+                self.c,
+                self.c,
+                preference,
+                wanted as i32,
+                found.as_mut_ptr(),
+                &raw mut count,
+            )
+        };
+        // SAFETY: made above and destroyed once.
+        let _ = unsafe { result::destroy_matmul_pref(preference) };
+        outcome
+            .and(code.result())
+            .named("cublasLtMatmulAlgoGetHeuristic")?;
+        found.truncate(count.max(0) as usize);
+        found.retain(|f| f.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+        Ok(found)
+    }
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        // SAFETY: made by `new` and destroyed once. Nobody is left to hear of an error.
+        unsafe {
+            let _ = result::destroy_matmul_desc(self.operation);
+            let _ = result::destroy_matrix_layout(self.a);
+            let _ = result::destroy_matrix_layout(self.b);
+            let _ = result::destroy_matrix_layout(self.c);
+        }
+    }
+}
+
+/// A row-major matrix [rows, columns] (as seen, so swapped in memory when transposed) as the library's column-major one.
+fn layout(
+    kind: sys::cudaDataType,
+    [rows, columns]: [usize; 2],
+    place: &Place,
+    batch: usize,
+) -> Result<sys::cublasLtMatrixLayout_t, CudaError> {
+    let (rows, columns) = match place.transposed {
+        true => (columns, rows),
+        false => (rows, columns),
+    };
+    let made = result::create_matrix_layout(kind, columns as u64, rows as u64, place.pitch as i64)
+        .named("cublasLtMatrixLayoutCreate")?;
+    if batch > 1 {
+        use sys::cublasLtMatrixLayoutAttribute_t as Attribute;
+        let (count, stride) = (batch as i32, place.stride as i64);
+        // SAFETY: the layout is alive; the attributes are an int and a 64-bit int.
+        unsafe {
+            result::set_matrix_layout_attribute(
+                made,
+                Attribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                (&raw const count).cast(),
+                size_of::<i32>(),
+            )
+            .and(result::set_matrix_layout_attribute(
+                made,
+                Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                (&raw const stride).cast(),
+                size_of::<i64>(),
+            ))
+        }
+        .named("cublasLtMatrixLayoutSetAttribute")?;
+    }
+    Ok(made)
+}

@@ -1,0 +1,135 @@
+// What the target does between its matrix products and its attention. Rows are tokens; widths are multiples of 8.
+
+// x[t] = table[ids[t]]; a block a token.
+extern "C" __global__ void embed(const uint32_t* ids, const bf16* table, bf16* x, int width) {
+    const bf16* from = table + size_t(ids[blockIdx.x]) * width;
+    bf16* to = x + size_t(blockIdx.x) * width;
+    for (int at = threadIdx.x * 8; at < width; at += blockDim.x * 8)
+        *reinterpret_cast<uint4*>(to + at) = *reinterpret_cast<const uint4*>(from + at);
+}
+
+// y = x / sqrt(mean(x²) + eps) · weight, a block a row; each thread holds N times 8 elements. Where `copy` is given, x goes there too,
+// `copy_pitch` elements from row to row: that is how a captured layer's output reaches the hidden states.
+template <int N>
+static __forceinline__ void rms_norm(const bf16* x, const bf16* weight, bf16* y, int width, float eps, bf16* copy,
+                                     int64_t copy_pitch) {
+    __shared__ float room[33];
+    const size_t row = blockIdx.x;
+    x += row * width;
+    y += row * width;
+    Eight held[N];
+    float squares = 0;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int at = (n * blockDim.x + threadIdx.x) * 8;
+        if (at < width) {
+            const uint4 raw = *reinterpret_cast<const uint4*>(x + at);
+            if (copy) *reinterpret_cast<uint4*>(copy + row * copy_pitch + at) = raw;
+            held[n] = {low(raw.x), high(raw.x), low(raw.y), high(raw.y), low(raw.z), high(raw.z), low(raw.w), high(raw.w)};
+#pragma unroll
+            for (int i = 0; i < 8; ++i) squares += held[n].v[i] * held[n].v[i];
+        }
+    }
+    const float scale = rsqrtf(block_sum(squares, room) / width + eps);
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int at = (n * blockDim.x + threadIdx.x) * 8;
+        if (at < width) {
+            const Eight w = load_eight(weight + at);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) held[n].v[i] *= scale * w.v[i];
+            store_eight(y + at, held[n]);
+        }
+    }
+}
+
+#define RMS_NORM(N)                                                                                                              \
+    extern "C" __global__ void rms_norm_##N(const bf16* x, const bf16* weight, bf16* y, int width, float eps, bf16* copy,        \
+                                            int64_t copy_pitch) {                                                                \
+        rms_norm<N>(x, weight, y, width, eps, copy, copy_pitch);                                                                 \
+    }
+RMS_NORM(1)
+RMS_NORM(2)
+RMS_NORM(4)
+
+// Rows of `from` to rows of `to`, `pitch` elements apart; a block a row.
+extern "C" __global__ void copy_rows(const bf16* from, bf16* to, int width, int64_t pitch) {
+    from += size_t(blockIdx.x) * width;
+    to += size_t(blockIdx.x) * pitch;
+    for (int at = threadIdx.x * 8; at < width; at += blockDim.x * 8)
+        *reinterpret_cast<uint4*>(to + at) = *reinterpret_cast<const uint4*>(from + at);
+}
+
+// cos and sin of position · theta^(−2i/D) as [positions, D/2] pairs; a block a position. The angle is taken in double: at position
+// 8191 float would lose three digits.
+extern "C" __global__ void rope_table(float2* table, int half, double theta, double scale) {
+    for (int i = threadIdx.x; i < half; i += blockDim.x) {
+        const double angle = blockIdx.x * scale * pow(theta, -double(i) / half);
+        double s, c;
+        sincos(angle, &s, &c);
+        table[size_t(blockIdx.x) * half + i] = make_float2(float(c), float(s));
+    }
+}
+
+// Norm of each head (where weights are given), then rotation of its halves, in place. A warp a head; heads 0 … queries−1 of a token
+// are queries, the next `keys` are keys; they follow one another at the start of the token's row of `pitch` elements.
+template <int D>
+static __forceinline__ void head_norm_rope(bf16* rows, const bf16* q_weight, const bf16* k_weight, const float2* table, int tokens,
+                                           int width, int queries, int keys, int64_t pitch, float eps) {
+    constexpr int HALF = D / 2, EACH = (HALF + 31) / 32;
+    const int warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    const int heads = queries + keys, token = warp / heads, head = warp % heads;
+    if (token >= tokens) return;
+    bf16* x = rows + token * pitch + head * D;
+    const bf16* weight = head < queries ? q_weight : k_weight;
+    float a[EACH], b[EACH], squares = 0;
+#pragma unroll
+    for (int n = 0; n < EACH; ++n) {
+        const int i = lane * EACH + n;
+        const bool inside = HALF >= 32 || i < HALF;
+        a[n] = inside ? to_float(x[i]) : 0.f;
+        b[n] = inside ? to_float(x[i + HALF]) : 0.f;
+        squares += a[n] * a[n] + b[n] * b[n];
+    }
+    const float scale = weight ? rsqrtf(warp_sum(squares) / D + eps) : 1.f;
+    const float2* turn = table + size_t(token % width) * HALF;
+#pragma unroll
+    for (int n = 0; n < EACH; ++n) {
+        const int i = lane * EACH + n;
+        if (HALF < 32 && i >= HALF) continue;
+        const float wa = weight ? to_float(weight[i]) : 1.f, wb = weight ? to_float(weight[i + HALF]) : 1.f;
+        const float u = a[n] * scale * wa, v = b[n] * scale * wb;
+        const float2 t = turn[i];
+        x[i] = to_bf16(u * t.x - v * t.y);
+        x[i + HALF] = to_bf16(v * t.x + u * t.y);
+    }
+}
+
+#define HEAD_NORM_ROPE(D)                                                                                                        \
+    extern "C" __global__ void head_norm_rope_##D(bf16* rows, const bf16* q_weight, const bf16* k_weight, const float2* table,   \
+                                                  int tokens, int width, int queries, int keys, int64_t pitch, float eps) {      \
+        head_norm_rope<D>(rows, q_weight, k_weight, table, tokens, width, queries, keys, pitch, eps);                            \
+    }
+HEAD_NORM_ROPE(8)
+HEAD_NORM_ROPE(16)
+HEAD_NORM_ROPE(32)
+HEAD_NORM_ROPE(64)
+HEAD_NORM_ROPE(96)
+HEAD_NORM_ROPE(128)
+HEAD_NORM_ROPE(256)
+
+// silu(gate) · up, where a row holds `width` gates and then as many ups.
+extern "C" __global__ void swiglu(const bf16* both, bf16* out, int width, int64_t rows) {
+    const int groups = width / 8;
+    const int64_t all = rows * groups, step = int64_t(gridDim.x) * blockDim.x;
+    for (int64_t n = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; n < all; n += step) {
+        const int64_t row = n / groups;
+        const int at = int(n % groups) * 8;
+        const bf16* gate = both + row * 2 * width + at;
+        Eight g = load_eight(gate);
+        const Eight u = load_eight(gate + width);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) g.v[i] = g.v[i] / (1.f + __expf(-g.v[i])) * u.v[i];
+        store_eight(out + row * width + at, g);
+    }
+}
