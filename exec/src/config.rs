@@ -112,7 +112,7 @@ pub struct DataSection {
     /// Files and folders: JSONL or plain text. Empty: the sources and documents in this machine's Cargo registry.
     #[serde(default)]
     pub paths: Vec<PathBuf>,
-    /// `"byte"`, or a tokenizer.json or the folder that holds one.
+    /// `"byte"`, or a tokenizer.json, the folder that holds one, or a GGUF file.
     #[serde(default = "byte")]
     pub tokenizer: String,
     /// Longest sample. (tokens)
@@ -186,7 +186,7 @@ impl DataSection {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TargetSection {
-    /// A directory with config.json and safetensors; without it, weights are random.
+    /// A directory with config.json and safetensors, or a GGUF file; without it, weights are random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
     /// Features a token.

@@ -497,6 +497,13 @@ fn values_that_no_run_can_have_are_refused_with_their_key() {
             ["exec.target.path: ", "gone: no such folder; check the path"],
         ),
         (
+            "exec.target.path=t.gguf",
+            [
+                "exec.data.tokenizer = \"byte\": the target ",
+                "t.gguf has a tokenizer of its own; set exec.data.tokenizer = ",
+            ],
+        ),
+        (
             "exec.drafter.path=gone",
             [
                 "exec.drafter.path: ",

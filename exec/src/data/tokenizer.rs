@@ -1,4 +1,4 @@
-//! Text to token ids, by bytes or by a Hugging Face `tokenizer.json`.
+//! Text to token ids, by bytes, by a Hugging Face `tokenizer.json` or by the tokenizer of a GGUF.
 
 use std::path::Path;
 
@@ -7,6 +7,8 @@ use super::error::Result;
 
 mod byte;
 mod file;
+mod gguf;
+mod template;
 
 pub use byte::ByteTokenizer;
 pub use file::FileTokenizer;
@@ -16,7 +18,7 @@ pub use file::FileTokenizer;
 pub enum Tokenizer {
     /// One id a byte: needs no file, for tests and small models.
     Byte(ByteTokenizer),
-    /// A `tokenizer.json`.
+    /// A `tokenizer.json`, or the tokenizer of a GGUF.
     File(Box<FileTokenizer>),
 }
 
@@ -26,7 +28,7 @@ impl Tokenizer {
         Self::Byte(ByteTokenizer)
     }
 
-    /// Reads a `tokenizer.json`, or the one in the folder `path`.
+    /// Reads a `tokenizer.json`, the one in the folder `path`, or the tokenizer of a `.gguf` file.
     ///
     /// # Errors
     /// The file is missing, cannot be read or is no tokenizer.
@@ -39,6 +41,15 @@ impl Tokenizer {
         match self {
             Self::Byte(_) => None,
             Self::File(file) => Some(file.path()),
+        }
+    }
+
+    /// The Jinja template of conversations that comes with the tokenizer: a GGUF's own, or that of
+    /// `chat_template.jinja` or `tokenizer_config.json` beside the `tokenizer.json`.
+    pub fn chat_template(&self) -> Option<&str> {
+        match self {
+            Self::Byte(_) => None,
+            Self::File(file) => file.chat_template(),
         }
     }
 

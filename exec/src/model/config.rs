@@ -1,6 +1,8 @@
 //! `config.json` of targets and drafters.
 
 mod fields;
+mod rotary;
+mod target;
 #[cfg(test)]
 mod tests;
 
@@ -11,7 +13,10 @@ use serde_json::Value;
 use super::{ModelError, default_target_layer_ids};
 use fields::Fields;
 
-/// The shape of a Qwen3-like decoder; fields have the names of config.json.
+pub use rotary::Rotary;
+pub use target::{Family, TargetConfig};
+
+/// The shape of a decoder; fields have the names of config.json.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Geometry {
     /// Width of the residual stream (H).
@@ -34,23 +39,6 @@ pub struct Geometry {
     pub rope_theta: f64,
     /// Longest position the model is declared for, in tokens.
     pub max_position_embeddings: usize,
-}
-
-/// A target: `Qwen3ForCausalLM` with full attention in every layer.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TargetConfig {
-    /// The decoder.
-    pub geometry: Geometry,
-    /// Whether `lm_head` is the embedding.
-    pub tie_word_embeddings: bool,
-    /// Spread of random weights.
-    pub initializer_range: f64,
-    /// Beginning-of-text token, if any.
-    pub bos_token_id: Option<u32>,
-    /// End-of-text token, if any (the first one when the config lists several).
-    pub eos_token_id: Option<u32>,
-    /// Padding token, if any.
-    pub pad_token_id: Option<u32>,
 }
 
 /// A drafter: `DFlashDraftModel` with full attention in every layer.
@@ -91,30 +79,6 @@ pub struct DrafterSize {
     pub head_dim: usize,
 }
 
-impl TargetConfig {
-    /// Reads and checks `dir/config.json`.
-    pub fn load(dir: &Path) -> Result<Self, ModelError> {
-        Self::from_fields(&Fields::load(&dir.join("config.json"))?)
-    }
-
-    /// Checks a parsed config; `file` names its origin in errors.
-    pub fn from_json(json: Value, file: &str) -> Result<Self, ModelError> {
-        Self::from_fields(&Fields::new(json, file)?)
-    }
-
-    fn from_fields(f: &Fields) -> Result<Self, ModelError> {
-        f.architecture("Qwen3ForCausalLM")?;
-        Ok(Self {
-            geometry: geometry(f)?,
-            tie_word_embeddings: f.bool_or("tie_word_embeddings", false)?,
-            initializer_range: f.positive_or("initializer_range", 0.02)?,
-            bos_token_id: f.token("bos_token_id")?,
-            eos_token_id: f.token("eos_token_id")?,
-            pad_token_id: f.token("pad_token_id")?,
-        })
-    }
-}
-
 impl DrafterConfig {
     /// Reads and checks `dir/config.json`.
     pub fn load(dir: &Path) -> Result<Self, ModelError> {
@@ -134,7 +98,7 @@ impl DrafterConfig {
             false => f.size_or("block_size", 16)?,
         };
         let config = Self {
-            geometry: geometry(f)?,
+            geometry: geometry(f, f.rope_theta()?)?,
             block_size,
             mask_token_id: dflash.required_token("mask_token_id")?,
             target_layer_ids: dflash.sizes("target_layer_ids")?,
@@ -248,12 +212,16 @@ impl DrafterConfig {
     }
 }
 
-fn geometry(f: &Fields) -> Result<Geometry, ModelError> {
+fn geometry(f: &Fields, rope_theta: f64) -> Result<Geometry, ModelError> {
+    f.full_attention_only()?;
+    sizes(f, rope_theta)
+}
+
+fn sizes(f: &Fields, rope_theta: f64) -> Result<Geometry, ModelError> {
     f.expect_or_absent("hidden_act", "silu".into())?;
     f.expect_or_absent("attention_bias", false.into())?;
     f.expect_or_absent("mlp_bias", false.into())?;
     f.expect_or_absent("use_sliding_window", false.into())?;
-    f.full_attention_only()?;
     let (hidden_size, heads) = (f.size("hidden_size")?, f.size("num_attention_heads")?);
     let g = Geometry {
         hidden_size,
@@ -264,14 +232,14 @@ fn geometry(f: &Fields) -> Result<Geometry, ModelError> {
         head_dim: f.size_or("head_dim", hidden_size / heads)?,
         vocab_size: f.size("vocab_size")?,
         rms_norm_eps: f.positive_or("rms_norm_eps", 1e-6)?,
-        rope_theta: f.rope_theta()?,
+        rope_theta,
         max_position_embeddings: f.size_or("max_position_embeddings", 40_960)?,
     };
     check_geometry(&g, f.file())?;
     Ok(g)
 }
 
-fn check_geometry(g: &Geometry, file: &str) -> Result<(), ModelError> {
+pub(super) fn check_geometry(g: &Geometry, file: &str) -> Result<(), ModelError> {
     let (heads, kv) = (g.num_attention_heads, g.num_key_value_heads);
     for (key, value) in [
         ("hidden_size", g.hidden_size),

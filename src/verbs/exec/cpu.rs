@@ -10,6 +10,7 @@ use exec::backend::cpu::{AppliedStep, Cpu, CpuSetup};
 use exec::checkpoint::Checkpoint;
 use exec::config::{DrafterSection, ExecSection, TargetSection};
 use exec::data::{Dataset, Tokenizer};
+use exec::model::gguf::is_gguf;
 use exec::model::{
     Device, Drafter, DrafterConfig, DrafterSize, Target, TargetConfig, default_target_layer_ids,
 };
@@ -140,6 +141,7 @@ impl Setup {
             .exec
             .clone()
             .expect("the backend was chosen for this section");
+        check_tokenizer(&section)?;
         let data = data::load(&section.data)?;
         let tokenizer = data::tokenizer(&section.data)?;
         let target = target(&section.target, &tokenizer, file.seed)?;
@@ -211,7 +213,9 @@ const DRAFTER_SEED: u64 = 0x6472_6166;
 fn target(section: &TargetSection, tokenizer: &Tokenizer, seed: u64) -> Result<Target, Failure> {
     let usage = |e: &dyn std::fmt::Display| Failure::usage(format!("exec.target: {e}"));
     if let Some(path) = &section.path {
-        must_exist("exec.target.path", path)?;
+        if !(is_gguf(path) && path.is_file()) {
+            must_exist("exec.target.path", path)?;
+        }
         let unusable = |e: &dyn std::fmt::Display| Failure::data(format!("exec.target.path: {e}"));
         let config = TargetConfig::load(path).map_err(|e| unusable(&e))?;
         let ids = layer_ids(section, config.geometry.num_hidden_layers);
@@ -251,6 +255,18 @@ fn must_exist(key: &str, path: &Path) -> Result<(), Failure> {
         "{key}: {}: no such folder; check the path, it must hold config.json and safetensors",
         path.display()
     )))
+}
+
+/// Bytes are not what a trained target reads: a GGUF, which carries its tokenizer, must be given it.
+fn check_tokenizer(section: &ExecSection) -> Result<(), Failure> {
+    match (&section.target.path, section.data.tokenizer_path()) {
+        (Some(path), None) if is_gguf(path) => Err(Failure::usage(format!(
+            "exec.data.tokenizer = \"byte\": the target {} has a tokenizer of its own; set exec.data.tokenizer = {:?}",
+            path.display(),
+            path.display().to_string()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn layer_ids(section: &TargetSection, layers: usize) -> Vec<usize> {

@@ -1,10 +1,11 @@
-//! A Hugging Face `tokenizer.json`, with conversations rendered as ChatML.
+//! A Hugging Face `tokenizer.json` or the tokenizer of a GGUF, with conversations rendered as ChatML.
 
 use std::path::{Path, PathBuf};
 
-use super::EncodeError;
+use super::{EncodeError, template};
 use crate::data::chat::{Message, Role, Tokens};
 use crate::data::error::{DataError, Result};
+use crate::model::gguf::is_gguf;
 
 /// A tokenizer read from a file.
 ///
@@ -15,10 +16,11 @@ pub struct FileTokenizer {
     inner: tokenizers::Tokenizer,
     path: PathBuf,
     vocab_size: u32,
+    chat_template: Option<String>,
 }
 
 impl FileTokenizer {
-    /// Reads `path`, or `path/tokenizer.json` if `path` is a folder.
+    /// Reads `path`, or `path/tokenizer.json` if `path` is a folder; of a GGUF the tokenizer in it.
     ///
     /// # Errors
     /// The file is missing, cannot be read or is no tokenizer.
@@ -28,7 +30,13 @@ impl FileTokenizer {
         } else {
             path.to_path_buf()
         };
-        let bytes = std::fs::read(&path).map_err(|e| DataError::io(&path, e))?;
+        let (bytes, chat_template) = if is_gguf(&path) {
+            let carried = super::gguf::read(&path)?;
+            (carried.json, carried.chat_template)
+        } else {
+            let bytes = std::fs::read(&path).map_err(|e| DataError::io(&path, e))?;
+            (bytes, template::beside(&path)?)
+        };
         let refuse = |reason: String| DataError::Tokenizer {
             path: path.clone(),
             reason,
@@ -48,12 +56,17 @@ impl FileTokenizer {
             inner,
             path,
             vocab_size,
+            chat_template,
         })
     }
 
     /// The file it was read from.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(super) fn chat_template(&self) -> Option<&str> {
+        self.chat_template.as_deref()
     }
 
     pub(super) fn vocab_size(&self) -> u32 {
