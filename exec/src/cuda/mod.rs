@@ -12,6 +12,7 @@
 //! checks lengths.
 
 mod device;
+pub mod drafter;
 mod error;
 mod gemm;
 mod kernels;
