@@ -231,7 +231,7 @@ impl Gemm {
 
     /// c = alpha · a·b + beta · c.
     ///
-    /// With [`Tuning::Timed`], a shape met for the first time is timed where `beta` is 0, which waits for the stream.
+    /// With [`Tuning::Timed`], a shape met for the first time is timed where running it again changes nothing, which waits for the stream.
     ///
     /// # Errors
     /// Matrices that do not fit each other or their memory; shapes that the library has no kernel for.
@@ -241,9 +241,46 @@ impl Gemm {
         a: Matrix<bf16>,
         b: Matrix<bf16>,
         c: impl Into<Output>,
-        [alpha, beta]: [f32; 2],
+        factors: [f32; 2],
     ) -> Result<(), CudaError> {
         let c = c.into();
+        let source = c.address();
+        self.product(stream, a, b, c, source, factors)
+    }
+
+    /// c = a·b + source, where `source` is shaped like `c` and lies apart from it.
+    ///
+    /// # Errors
+    /// As [`Gemm::multiply`].
+    pub fn multiply_onto(
+        &mut self,
+        stream: &Stream,
+        a: Matrix<bf16>,
+        b: Matrix<bf16>,
+        source: Matrix<bf16>,
+        c: Matrix<bf16>,
+    ) -> Result<(), CudaError> {
+        let alike = |m: &Matrix<bf16>| (m.batch, m.rows, m.columns, m.pitch, m.stride);
+        if alike(&source) != alike(&c) || source.extent() > source.ptr.len() {
+            return Err(CudaError::Shape(format!(
+                "a product into {:?} onto {:?} (batch, rows, columns, pitch, stride) does not fit",
+                alike(&c),
+                alike(&source)
+            )));
+        }
+        let address = source.ptr.address();
+        self.product(stream, a, b, c.into(), address, [1.0, 1.0])
+    }
+
+    fn product(
+        &mut self,
+        stream: &Stream,
+        a: Matrix<bf16>,
+        b: Matrix<bf16>,
+        c: Output,
+        source: u64,
+        [alpha, beta]: [f32; 2],
+    ) -> Result<(), CudaError> {
         let [batch, rows, columns] = c.shape();
         let inner = a.columns;
         let fits = a.rows == rows
@@ -273,7 +310,7 @@ impl Gemm {
             is_f32: matches!(c, Output::F32(_)),
         };
         let call = Call {
-            addresses: [a.ptr.address(), b.ptr.address(), c.address()],
+            addresses: [a.ptr.address(), b.ptr.address(), source, c.address()],
             alpha,
             beta,
         };
@@ -294,7 +331,7 @@ impl Gemm {
     ) -> Result<Plan, CudaError> {
         let mut plan = Plan::new(shape, c.kind())?;
         let wanted = match self.tuning {
-            Tuning::Timed if call.beta == 0.0 => CANDIDATES,
+            Tuning::Timed if call.repeats() => CANDIDATES,
             Tuning::Timed | Tuning::Heuristic => 1,
         };
         let candidates = plan.candidates(self.handle, shape, wanted)?;
@@ -346,7 +383,7 @@ impl Gemm {
         algorithm: &sys::cublasLtMatmulAlgo_t,
         call: &Call,
     ) -> Result<(), CudaError> {
-        let [a, b, c] = call.addresses;
+        let [a, b, source, c] = call.addresses;
         // SAFETY: descriptors and handle live as long as `self`; the operands' extents were checked against their buffers.
         unsafe {
             result::matmul(
@@ -358,7 +395,7 @@ impl Gemm {
                 plan.b,
                 a as *const c_void,
                 plan.a,
-                c as *const c_void,
+                source as *const c_void,
                 plan.c,
                 c as *mut c_void,
                 plan.c,
@@ -381,9 +418,18 @@ impl Drop for Gemm {
 }
 
 struct Call {
-    addresses: [u64; 3],
+    /// Of a, b, what is added to the product, and the result.
+    addresses: [u64; 4],
     alpha: f32,
     beta: f32,
+}
+
+impl Call {
+    /// Whether running it again gives the same.
+    fn repeats(&self) -> bool {
+        let [_, _, source, result] = self.addresses;
+        self.beta == 0.0 || source != result
+    }
 }
 
 /// The library's descriptors of a shape, and the kernel to take.

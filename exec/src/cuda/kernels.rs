@@ -13,11 +13,11 @@ const PRELUDE: &str = include_str!("kernels/prelude.cuh");
 
 /// A file of kernels.
 #[derive(Debug, Clone, Copy)]
-pub struct Source {
+pub struct Source<'a> {
     /// Its name, for errors and for the cache.
     pub file: &'static str,
     /// Its text; the prelude is put before it.
-    pub text: &'static str,
+    pub text: &'a str,
 }
 
 /// A compiled file of kernels on one GPU.
@@ -38,7 +38,7 @@ impl Module {
     ///
     /// # Errors
     /// No compiler, or a text that it refuses.
-    pub fn load(gpu: &Arc<Gpu>, source: &Source) -> Result<Arc<Self>, CudaError> {
+    pub fn load(gpu: &Arc<Gpu>, source: &Source<'_>) -> Result<Arc<Self>, CudaError> {
         gpu.bind()?;
         let arch = arch(gpu.capability());
         let cached = cache_file(source, &arch)?;
@@ -56,7 +56,11 @@ impl Module {
         Self::from_image(gpu, source, &image)
     }
 
-    fn from_image(gpu: &Arc<Gpu>, source: &Source, image: &[u8]) -> Result<Arc<Self>, CudaError> {
+    fn from_image(
+        gpu: &Arc<Gpu>,
+        source: &Source<'_>,
+        image: &[u8],
+    ) -> Result<Arc<Self>, CudaError> {
         // SAFETY: the image is a whole file that the compiler made, and stays until the call returns.
         let raw = unsafe { result::module::load_data(image.as_ptr().cast()) }
             .named("cuModuleLoadData")?;
@@ -126,6 +130,7 @@ impl Kernel {
             block,
             shared: 0,
             arguments: Vec::with_capacity(16),
+            starts: Vec::with_capacity(16),
         }
     }
 }
@@ -137,8 +142,10 @@ pub struct Launch<'a> {
     grid: [usize; 3],
     block: usize,
     shared: u32,
-    /// Each argument's bytes at the start of its word.
+    /// Each argument's bytes, from the start of a word on.
     arguments: Vec<u64>,
+    /// The first word of each argument.
+    starts: Vec<usize>,
 }
 
 impl Launch<'_> {
@@ -149,17 +156,29 @@ impl Launch<'_> {
         self
     }
 
+    fn push(&mut self, words: &[u64]) {
+        self.starts.push(self.arguments.len());
+        self.arguments.extend_from_slice(words);
+    }
+
+    /// A structure of whole words, by value.
+    #[must_use]
+    pub fn words(mut self, words: &[u64]) -> Self {
+        self.push(words);
+        self
+    }
+
     /// An address.
     #[must_use]
     pub fn ptr<T: Element>(mut self, ptr: Ptr<T>) -> Self {
-        self.arguments.push(ptr.address());
+        self.push(&[ptr.address()]);
         self
     }
 
     /// An address that the kernel takes as "nothing".
     #[must_use]
     pub fn null(mut self) -> Self {
-        self.arguments.push(0);
+        self.push(&[0]);
         self
     }
 
@@ -170,21 +189,21 @@ impl Launch<'_> {
     #[must_use]
     pub fn int(mut self, value: usize) -> Self {
         let value = i32::try_from(value).expect("a kernel's int has 31 bits");
-        self.arguments.push(u64::from(value as u32));
+        self.push(&[u64::from(value as u32)]);
         self
     }
 
     /// A `long long` or `unsigned long long`.
     #[must_use]
     pub fn long(mut self, value: u64) -> Self {
-        self.arguments.push(value);
+        self.push(&[value]);
         self
     }
 
     /// A `float`.
     #[must_use]
     pub fn float(mut self, value: f32) -> Self {
-        self.arguments.push(u64::from(value.to_bits()));
+        self.push(&[u64::from(value.to_bits())]);
         self
     }
 
@@ -206,8 +225,10 @@ impl Launch<'_> {
         };
         stream.gpu().bind()?;
         // Little-endian hosts alone have CUDA: the argument's bytes begin at the word's address.
-        let words = self.arguments.iter_mut();
-        let mut pointers: Vec<*mut c_void> = words.map(|word| (&raw mut *word).cast()).collect();
+        let words = self.arguments.as_mut_ptr();
+        // SAFETY: every start lies inside the list.
+        let at = |&start: &usize| unsafe { words.add(start) }.cast::<c_void>();
+        let mut pointers: Vec<*mut c_void> = self.starts.iter().map(at).collect();
         let block = (self.block as u32, 1, 1);
         // SAFETY: handles are alive; the rest is the caller's promise.
         unsafe {
@@ -258,7 +279,7 @@ pub fn compiler_version() -> Result<(i32, i32), CudaError> {
 ///
 /// # Errors
 /// No compiler, or a text that it refuses: the error holds what it says.
-pub fn compile(source: &Source, arch: &str) -> Result<Vec<u8>, CudaError> {
+pub fn compile(source: &Source<'_>, arch: &str) -> Result<Vec<u8>, CudaError> {
     compiler_version()?;
     let refused = |log: String| CudaError::Compile {
         file: source.file,
@@ -318,7 +339,7 @@ unsafe fn log(program: nvrtc::sys::nvrtcProgram) -> String {
 }
 
 /// Where the compiled file is kept; `None` where there is no place for caches.
-fn cache_file(source: &Source, arch: &str) -> Result<Option<PathBuf>, CudaError> {
+fn cache_file(source: &Source<'_>, arch: &str) -> Result<Option<PathBuf>, CudaError> {
     let (major, minor) = compiler_version()?;
     let Some(folder) = cache_folder() else {
         return Ok(None);

@@ -13,6 +13,7 @@
 
 mod cudnn;
 mod device;
+pub mod drafter;
 mod error;
 mod gemm;
 mod kernels;
