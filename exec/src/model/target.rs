@@ -30,6 +30,7 @@ pub use session::{BatchExtension, BatchSession, Extension, TargetSession};
 #[derive(Debug, Clone)]
 pub struct Target {
     config: TargetConfig,
+    tensors: Tensors,
     embed: Tensor,
     lm_head: Tensor,
     norm: Tensor,
@@ -79,7 +80,7 @@ impl Target {
         }
         // Tables of older files, which follow from the config.
         tensors.retain(|name, _| !name.ends_with(".rotary_emb.inv_freq"));
-        Self::new(config, &tensors, captured, &path.display().to_string())
+        Self::from_tensors(config, &tensors, captured, &path.display().to_string())
     }
 
     /// A target with random weights, the same for the same seed: normal with the config's
@@ -96,10 +97,13 @@ impl Target {
             seed,
             device,
         )?;
-        Self::new(config, &tensors, captured, "random target")
+        Self::from_tensors(config, &tensors, captured, "random target")
     }
 
-    fn new(
+    /// A target from weights by their released names. `origin` names them in errors.
+    ///
+    /// Errors: tensors that do not fit the config, layers that the target does not have.
+    pub fn from_tensors(
         config: TargetConfig,
         tensors: &Tensors,
         captured: &[usize],
@@ -127,7 +131,13 @@ impl Target {
             storage: DType::F32,
             embed,
             config,
+            tensors: tensors.clone(),
         })
+    }
+
+    /// All weights by their released names.
+    pub fn weights(&self) -> &Tensors {
+        &self.tensors
     }
 
     /// Whether `forward` also gives the last hidden state (off at first). Without it the layers

@@ -1,14 +1,15 @@
 //! The target's causal attention: norm and rotation of queries and keys, then one of several kernels.
 
+use super::AttentionChoice;
 use super::ops::Ops;
 use super::shape::TargetShape;
 use crate::cuda::cudnn::{self, Cudnn};
-use crate::cuda::{Buffer, CudaError, Gpu, Kernel, Module, Pool, Ptr, Source, Stream};
+use crate::cuda::{Buffer, CudaError, Kernel, Module, Pool, Ptr, Source, Stream};
 use half::bf16;
 use std::sync::Arc;
 
 /// The kernels' text.
-pub(in crate::cuda) const SOURCE: Source = Source {
+pub(in crate::cuda) const SOURCE: Source<'_> = Source {
     file: "attention.cu",
     text: include_str!("../kernels/attention.cu"),
 };
@@ -48,18 +49,18 @@ pub(super) struct HeadNorms {
 impl Attention {
     /// For rows of up to `width` tokens.
     pub(super) fn new(
-        gpu: &Arc<Gpu>,
         pool: &Arc<Pool>,
         stream: &Stream,
         ops: &Ops,
         shape: &TargetShape,
         width: usize,
+        choice: AttentionChoice,
     ) -> Result<Self, CudaError> {
         let rates = pool.buffer::<f64>(shape.rates.len())?;
         stream.upload(&shape.rates, rates.ptr())?;
         let table = pool.buffer::<f32>(2 * width * shape.rates.len())?;
         ops.rope_table(stream, rates.ptr(), table.ptr(), width)?;
-        let module = Module::load(gpu, &SOURCE)?;
+        let module = Module::load(stream.gpu(), &SOURCE)?;
         let tiled = |name| -> Result<Choice, CudaError> {
             let kernel: Kernel = module.kernel(name)?;
             let shared = tile_bytes(shape.head_dim);
@@ -76,9 +77,11 @@ impl Attention {
             shape: shape.clone(),
             table,
             kernel,
-            cudnn: match uses_cudnn(shape) {
-                true => Cudnn::open(pool, stream)?,
-                false => None,
+            cudnn: match choice {
+                AttentionChoice::Fastest if matches!(shape.head_dim, 64 | 128) => {
+                    Cudnn::open(pool, stream)?
+                }
+                AttentionChoice::Fastest | AttentionChoice::Own => None,
             },
         })
     }
@@ -199,12 +202,6 @@ impl Attention {
         // SAFETY: as declared; lengths were checked.
         unsafe { launch.on(stream) }
     }
-}
-
-/// Whether cuDNN is asked: it has kernels for these widths, and `DFLASH_ATTENTION=own` leaves it out.
-fn uses_cudnn(shape: &TargetShape) -> bool {
-    let own = std::env::var("DFLASH_ATTENTION").is_ok_and(|value| value == "own");
-    matches!(shape.head_dim, 64 | 128) && !own
 }
 
 /// Queries of a block and keys of a tile, as in the kernel.

@@ -90,18 +90,42 @@ pub struct CudaTarget {
     tuned: BTreeSet<usize>,
 }
 
+/// How one worker computes, and for what sizes.
+#[derive(Debug, Clone)]
+pub struct TargetOptions {
+    /// What a forward gives.
+    pub captures: Captures,
+    /// Padded tokens of a microbatch, at most.
+    pub tokens_max: usize,
+    /// Tokens of a row, at most.
+    pub width_max: usize,
+    /// How kernels of matrix products are chosen.
+    pub tuning: Tuning,
+    /// Whose attention.
+    pub attention: AttentionChoice,
+}
+
+/// Whose attention kernels a target takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttentionChoice {
+    /// cuDNN's where it is installed and has one for the shape, else this program's.
+    Fastest,
+    /// This program's.
+    Own,
+}
+
 impl CudaTarget {
-    /// A worker for microbatches of up to `tokens_max` padded tokens in rows of up to `width_max`.
+    /// A worker on shared weights.
     ///
     /// # Errors
     /// Not enough memory; a library that is missing; layers that the weights do not hold.
-    pub fn new(
-        weights: &Arc<TargetWeights>,
-        captures: Captures,
-        tokens_max: usize,
-        width_max: usize,
-        tuning: Tuning,
-    ) -> Result<Self, CudaError> {
+    pub fn new(weights: &Arc<TargetWeights>, options: TargetOptions) -> Result<Self, CudaError> {
+        let TargetOptions {
+            captures,
+            tokens_max,
+            width_max,
+            ..
+        } = options;
         let shape = &weights.shape;
         let (depth, held) = (captures.depth(shape.layers), weights.layers.len());
         if depth > held {
@@ -114,9 +138,10 @@ impl CudaTarget {
         let scratch = Pool::new(gpu, size, "a target worker's activations")?;
         let stream = Stream::new(gpu)?;
         let ops = Ops::new(gpu)?;
-        let attention = Attention::new(gpu, &scratch, &stream, &ops, shape, width_max)?;
+        let attention =
+            Attention::new(&scratch, &stream, &ops, shape, width_max, options.attention)?;
         Ok(Self {
-            gemm: Gemm::new(&scratch, tuning)?,
+            gemm: Gemm::new(&scratch, options.tuning)?,
             weights: Arc::clone(weights),
             captures,
             stream,
@@ -175,7 +200,7 @@ impl CudaTarget {
             self.choose_products(&rows)?;
         }
         self.ops
-            .embed(&self.stream, ids.ptr(), weights.embed(), x.ptr(), h)?;
+            .embed(&self.stream, ids.ptr(), weights.embed.ptr(), x.ptr(), h)?;
         let depth = self.captures.depth(shape.layers);
         let mut leaving = None;
         for (n, layer) in weights.layers[..depth].iter().enumerate() {
@@ -319,3 +344,8 @@ const SET: [f32; 2] = [1.0, 0.0];
 
 /// The result is added to what is there.
 const ADD: [f32; 2] = [1.0, 1.0];
+
+/// The texts of the target's kernels, for a compiler without a device.
+pub fn kernel_sources() -> [super::Source<'static>; 2] {
+    [ops::SOURCE, attention::SOURCE]
+}

@@ -5,7 +5,7 @@ use half::bf16;
 use std::sync::Arc;
 
 /// The kernels' text.
-pub(in crate::cuda) const SOURCE: Source = Source {
+pub(in crate::cuda) const SOURCE: Source<'_> = Source {
     file: "target.cu",
     text: include_str!("../kernels/target.cu"),
 };

@@ -3,7 +3,7 @@
 use crate::cuda::gemm::WORKSPACE_BYTES;
 use crate::cuda::pool::round_up;
 use crate::cuda::{CudaError, cudnn};
-use crate::model::TargetConfig;
+use crate::model::{Family, TargetConfig};
 use shared::id::Bytes;
 
 /// Widths and counts of a decoder.
@@ -38,8 +38,6 @@ impl TargetShape {
     /// Widths that the kernels do not have, with those that they have.
     pub fn of(config: &TargetConfig) -> Result<Self, CudaError> {
         let g = &config.geometry;
-        let pairs = g.head_dim / 2;
-        let rate = |i: usize| g.rope_theta.powf(-2.0 * i as f64 / g.head_dim as f64);
         let shape = Self {
             hidden: g.hidden_size,
             inner: g.intermediate_size,
@@ -49,8 +47,8 @@ impl TargetShape {
             head_dim: g.head_dim,
             vocab: g.vocab_size,
             eps: g.rms_norm_eps as f32,
-            rates: (0..pairs).map(rate).collect(),
-            head_norms: true,
+            rates: config.rotary.rates.clone(),
+            head_norms: config.family == Family::Qwen3,
         };
         shape.check()?;
         Ok(shape)

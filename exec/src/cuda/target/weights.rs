@@ -25,8 +25,8 @@ pub enum WeightSource<'a> {
 #[derive(Debug)]
 pub struct TargetWeights {
     pub(super) shape: TargetShape,
-    pub(super) embed: Buffer<bf16>,
-    pub(super) head: Option<Buffer<bf16>>,
+    pub(super) embed: Arc<Buffer<bf16>>,
+    pub(super) head: Option<Arc<Buffer<bf16>>>,
     pub(super) norm: Buffer<bf16>,
     pub(super) layers: Vec<LayerWeights>,
 }
@@ -103,10 +103,11 @@ impl TargetWeights {
             })
         };
         let weights = Self {
-            embed: filler.fill("model.", &[("embed_tokens", shape.vocab * h)])?,
+            embed: Arc::new(filler.fill("model.", &[("embed_tokens", shape.vocab * h)])?),
             head: (kept.head && !tied)
                 .then(|| filler.fill("", &[("lm_head", shape.vocab * h)]))
-                .transpose()?,
+                .transpose()?
+                .map(Arc::new),
             norm: filler.fill("model.", &[("norm", h)])?,
             layers: (0..kept.layers).map(layer).collect::<Result<_, _>>()?,
             shape: shape.clone(),
@@ -116,13 +117,13 @@ impl TargetWeights {
     }
 
     /// The embedding [V, H].
-    pub fn embed(&self) -> Ptr<bf16> {
-        self.embed.ptr()
+    pub fn embed(&self) -> &Arc<Buffer<bf16>> {
+        &self.embed
     }
 
     /// The output head [V, H]: its own, or the embedding where they are tied.
-    pub fn head(&self) -> Ptr<bf16> {
-        self.head.as_ref().unwrap_or(&self.embed).ptr()
+    pub fn head(&self) -> &Arc<Buffer<bf16>> {
+        self.head.as_ref().unwrap_or(&self.embed)
     }
 
     /// The sizes.
