@@ -2,6 +2,7 @@
 
 mod fields;
 mod rotary;
+mod sliding;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use super::{ModelError, default_target_layer_ids};
 use fields::Fields;
+pub use sliding::SlidingAttention;
 
 pub use rotary::Rotary;
 pub use target::{Family, TargetConfig};
@@ -41,7 +43,7 @@ pub struct Geometry {
     pub max_position_embeddings: usize,
 }
 
-/// A drafter: `DFlashDraftModel` with full attention in every layer.
+/// A drafter: `DFlashDraftModel`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DrafterConfig {
     /// The decoder. `hidden_size` and `vocab_size` are the target's.
@@ -54,6 +56,9 @@ pub struct DrafterConfig {
     pub target_layer_ids: Vec<usize>,
     /// Layers of the target.
     pub num_target_layers: usize,
+    /// Layers that see a window of the context only; none: full attention in every layer, the one
+    /// mask on which all engines agree.
+    pub sliding: Option<SlidingAttention>,
     /// Spread of random weights.
     pub initializer_range: f64,
     /// Beginning-of-text token, if any.
@@ -98,11 +103,12 @@ impl DrafterConfig {
             false => f.size_or("block_size", 16)?,
         };
         let config = Self {
-            geometry: geometry(f, f.rope_theta()?)?,
+            geometry: sizes(f, f.rope_theta()?)?,
             block_size,
             mask_token_id: dflash.required_token("mask_token_id")?,
             target_layer_ids: dflash.sizes("target_layer_ids")?,
             num_target_layers: f.size("num_target_layers")?,
+            sliding: SlidingAttention::read(f, &dflash)?,
             initializer_range: f.positive_or("initializer_range", 0.02)?,
             bos_token_id: f.token("bos_token_id")?,
             eos_token_id: f.token("eos_token_id")?,
@@ -133,6 +139,7 @@ impl DrafterConfig {
             mask_token_id,
             target_layer_ids: default_target_layer_ids(t.num_hidden_layers, size.layers),
             num_target_layers: t.num_hidden_layers,
+            sliding: None,
             initializer_range: target.initializer_range,
             bos_token_id: target.bos_token_id,
             eos_token_id: target.eos_token_id,
@@ -149,6 +156,18 @@ impl DrafterConfig {
     pub fn with_target_layer_ids(self, target_layer_ids: Vec<usize>) -> Result<Self, ModelError> {
         let config = Self {
             target_layer_ids,
+            ..self
+        };
+        config.check("new drafter")?;
+        Ok(config)
+    }
+
+    /// The same drafter with layers that see a window of the context only.
+    ///
+    /// Errors: a window shorter than a block, other layers than the drafter has, none that slides.
+    pub fn with_sliding(self, sliding: SlidingAttention) -> Result<Self, ModelError> {
+        let config = Self {
+            sliding: Some(sliding),
             ..self
         };
         config.check("new drafter")?;
@@ -189,6 +208,9 @@ impl DrafterConfig {
                 problem,
             ));
         }
+        if let Some(sliding) = &self.sliding {
+            sliding.check(file, self.geometry.num_hidden_layers, self.block_size)?;
+        }
         let ids = &self.target_layer_ids;
         let key = "dflash_config.target_layer_ids";
         if ids.is_empty() {
@@ -212,7 +234,9 @@ impl DrafterConfig {
     }
 }
 
+/// A decoder with full attention in every layer.
 fn geometry(f: &Fields, rope_theta: f64) -> Result<Geometry, ModelError> {
+    f.expect_or_absent("use_sliding_window", false.into())?;
     f.full_attention_only()?;
     sizes(f, rope_theta)
 }
@@ -221,7 +245,6 @@ fn sizes(f: &Fields, rope_theta: f64) -> Result<Geometry, ModelError> {
     f.expect_or_absent("hidden_act", "silu".into())?;
     f.expect_or_absent("attention_bias", false.into())?;
     f.expect_or_absent("mlp_bias", false.into())?;
-    f.expect_or_absent("use_sliding_window", false.into())?;
     let (hidden_size, heads) = (f.size("hidden_size")?, f.size("num_attention_heads")?);
     let g = Geometry {
         hidden_size,

@@ -11,7 +11,7 @@
 
 mod batch;
 mod config;
-mod drafter;
+pub(crate) mod drafter;
 mod error;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -26,8 +26,10 @@ mod target;
 
 pub use batch::{PaddedBatch, Sample};
 pub use candle_core::Device;
-pub use config::{DrafterConfig, DrafterSize, Family, Geometry, Rotary, TargetConfig};
-pub use drafter::Drafter;
+pub use config::{
+    DrafterConfig, DrafterSize, Family, Geometry, Rotary, SlidingAttention, TargetConfig,
+};
+pub use drafter::{Drafter, DrafterSession};
 pub use error::ModelError;
 pub use layer_ids::default_target_layer_ids;
 pub use names::drafter_shapes;

@@ -4,7 +4,7 @@
 //! nothing, and no operation can drop out of the graph unnoticed. All sums over rows run through
 //! matrix products, whose order of summation does not depend on thread timing.
 
-use candle_core::{D, Device, Result, Tensor};
+use candle_core::{D, DType, Device, Result, Tensor};
 
 /// x [N, in] · wᵀ with w [out, in], giving [N, out].
 pub(super) fn linear(x: &Tensor, w: &Tensor) -> Result<Tensor> {
@@ -105,6 +105,14 @@ impl Rope {
         Ok(Self {
             cos: Tensor::from_vec(cos, shape.as_slice(), device)?,
             sin: Tensor::from_vec(sin, shape.as_slice(), device)?,
+        })
+    }
+
+    /// The same tables in another dtype.
+    pub(super) fn to_dtype(&self, dtype: DType) -> Result<Self> {
+        Ok(Self {
+            cos: self.cos.to_dtype(dtype)?,
+            sin: self.sin.to_dtype(dtype)?,
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod attention;
 mod cache;
+mod capture;
 mod layer;
 mod names;
 mod pass;

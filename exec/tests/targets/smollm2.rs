@@ -40,7 +40,13 @@ fn texts_have_the_recorded_ids_and_come_back() {
     let tokenizer = Tokenizer::from_file(&path).unwrap();
     assert_eq!(tokenizer.vocab_size(), 49_152);
     assert_eq!(tokenizer.eos_id(), Some(2));
-    assert!(tokenizer.chat_template().unwrap().contains("<|im_start|>"));
+    assert!(
+        tokenizer
+            .carried_template()
+            .unwrap()
+            .text
+            .contains("<|im_start|>")
+    );
     for entry in record["texts"].as_array().unwrap() {
         let text = entry["text"].as_str().unwrap();
         let ids = tokenizer.encode(text).unwrap();

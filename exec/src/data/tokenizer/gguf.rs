@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::CarriedTemplate;
 use crate::data::error::{DataError, Result};
 use crate::model::gguf::{GgufFile, GgufTokenizer, TokenKind};
 
@@ -11,8 +12,8 @@ use crate::model::gguf::{GgufFile, GgufTokenizer, TokenKind};
 pub(super) struct Carried {
     /// The text of a `tokenizer.json`.
     pub(super) json: Vec<u8>,
-    /// The Jinja template of conversations, if any.
-    pub(super) chat_template: Option<String>,
+    /// The template of conversations, if any.
+    pub(super) template: Option<CarriedTemplate>,
 }
 
 /// Reads the tokenizer of the GGUF file `path`.
@@ -31,8 +32,16 @@ pub(super) fn read(path: &Path) -> Result<Carried> {
     let json = tokenizer_json(&carried).map_err(refuse)?;
     Ok(Carried {
         json: json.to_string().into_bytes(),
-        chat_template: carried.chat_template,
+        template: carried.chat_template.clone().map(|text| CarriedTemplate {
+            text,
+            bos: name_of(&carried, carried.bos_token_id),
+            eos: name_of(&carried, carried.eos_token_id),
+        }),
     })
+}
+
+fn name_of(tokenizer: &GgufTokenizer, id: Option<u32>) -> Option<String> {
+    tokenizer.tokens.get(id? as usize).cloned()
 }
 
 fn tokenizer_json(t: &GgufTokenizer) -> std::result::Result<Value, String> {

@@ -216,6 +216,39 @@ impl Fields {
         Ok((theta, scaling))
     }
 
+    /// One entry a layer: whether `layer_types` says `sliding_attention`. Without the key all are
+    /// full, unless `use_sliding_window` says that it is missing.
+    pub(super) fn sliding_layers(&self) -> Result<Vec<bool>, ModelError> {
+        let layers = self.size("num_hidden_layers")?;
+        let Some(types) = self.get("layer_types") else {
+            self.expect_or_absent("use_sliding_window", false.into())?;
+            return Ok(vec![false; layers]);
+        };
+        let kind = |kind: &Value| match kind.as_str() {
+            Some("full_attention") => Some(false),
+            Some("sliding_attention") => Some(true),
+            _ => None,
+        };
+        let list: Option<Vec<bool>> = types
+            .as_array()
+            .and_then(|list| list.iter().map(kind).collect());
+        match list {
+            Some(list) if list.len() == layers => Ok(list),
+            _ => Err(self.wrong(
+                "layer_types",
+                format!("expected {layers} entries of full_attention or sliding_attention"),
+            )),
+        }
+    }
+
+    /// A flag that may be absent.
+    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, ModelError> {
+        match self.has(key) {
+            true => self.bool_or(key, false).map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// `rope_theta`, from the top level or from `rope_parameters`; scaled rope is refused.
     pub(super) fn rope_theta(&self) -> Result<f64, ModelError> {
         if self.has("rope_scaling") {
