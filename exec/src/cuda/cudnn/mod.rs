@@ -1,7 +1,8 @@
 //! cuDNN's fused attention, where the library is installed: on Hopper twice as fast as the kernels of this program.
 //!
 //! The library takes a graph of operations and finds one kernel for all of them. The graph below is the form in which it knows causal
-//! attention (as its own frontend writes it): scores, scale, mask by comparing row and column, softmax, mix.
+//! attention (as its own frontend writes it): scores, scale, mask by comparing row and column, softmax, mix. The logarithms of the
+//! softmax's sums are asked for too, though nobody reads them: without them it knows no kernel.
 
 mod descriptor;
 
@@ -76,13 +77,15 @@ impl Cudnn {
         Ok(Some(made))
     }
 
-    /// Causal attention of q, k, v into out on the stream that it was opened for. False, with nothing done, where the library has no
-    /// kernel for the shape.
+    /// Causal attention of q, k, v into out on the stream that it was opened for; `sums` [rows, heads, width] takes the logarithms of
+    /// the softmax's sums. False, with nothing done, where the library has no kernel for the shape.
     pub(crate) fn attend(
         &mut self,
         shape: Shape,
         [q, k, v, out]: [Ptr<bf16>; 4],
+        sums: Ptr<f32>,
     ) -> Result<bool, CudaError> {
+        sums.check("sums", shape.rows * shape.heads * shape.width)?;
         let last = shape.rows * shape.width - 1;
         let (wide, narrow) = (shape.heads, shape.kv_heads);
         for (what, ptr, pitch, heads) in [
@@ -109,6 +112,7 @@ impl Cudnn {
             Address(out.address()),
             Address((&raw const scale) as u64),
             Address((&raw const mask) as u64),
+            Address(sums.address()),
         ];
         let mut pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &places)?;
@@ -136,8 +140,8 @@ impl Drop for Cudnn {
     }
 }
 
-/// Ids of queries, keys, values, result, scale and mask value.
-const IDS: [i64; 6] = [1, 2, 3, 4, 5, 6];
+/// Ids of queries, keys, values, result, scale, mask value and sums.
+const IDS: [i64; 7] = [1, 2, 3, 4, 5, 6, 7];
 
 /// A kernel for a shape.
 #[derive(Debug)]
@@ -215,10 +219,10 @@ impl Graph {
         let [b, n, h, g, d] = [s.rows, s.width, s.heads, s.kv_heads, s.head_dim].map(|x| x as i64);
         let (pitch, out_pitch) = (s.pitch as i64, s.out_pitch as i64);
         let tokens = [n * pitch, d, pitch, 1];
-        let q = self.given(IDS[0], [b, h, n, d], tokens)?;
-        let k = self.given(IDS[1], [b, g, d, n], [n * pitch, d, 1, pitch])?;
-        let v = self.given(IDS[2], [b, g, n, d], tokens)?;
-        let out = self.given(IDS[3], [b, h, n, d], [n * out_pitch, d, out_pitch, 1])?;
+        let q = self.given(BF16, IDS[0], [b, h, n, d], tokens)?;
+        let k = self.given(BF16, IDS[1], [b, g, d, n], [n * pitch, d, 1, pitch])?;
+        let v = self.given(BF16, IDS[2], [b, g, n, d], tokens)?;
+        let out = self.given(BF16, IDS[3], [b, h, n, d], [n * out_pitch, d, out_pitch, 1])?;
         let scale = self.by_value(IDS[4])?;
         let hidden = self.by_value(IDS[5])?;
         let all = ([b, h, n, n], [h * n * n, n * n, n, 1]);
@@ -244,6 +248,10 @@ impl Graph {
         self.pointwise(Mode::CUDNN_POINTWISE_EXP, F32, &[below], raised)?;
         let total = self.inner(F32, each)?;
         self.reduce(Reduce::CUDNN_REDUCE_TENSOR_ADD, raised, total)?;
+        let logarithm = self.inner(F32, each)?;
+        self.pointwise(Mode::CUDNN_POINTWISE_LOG, F32, &[total], logarithm)?;
+        let sums = self.given(F32, IDS[6], each.0, each.1)?;
+        self.pointwise(Mode::CUDNN_POINTWISE_ADD, F32, &[top, logarithm], sums)?;
         let shares = self.inner(BF16, all)?;
         self.pointwise(Mode::CUDNN_POINTWISE_DIV, F32, &[raised, total], shares)?;
         self.multiply(shares, v, out)
@@ -275,9 +283,15 @@ impl Graph {
         Ok(made)
     }
 
-    /// A bf16 operand in device memory.
-    fn given(&mut self, id: i64, dims: [i64; 4], strides: [i64; 4]) -> Result<usize, CudaError> {
-        let made = Self::tensor(id, DataType::CUDNN_DATA_BFLOAT16, dims, strides)?;
+    /// An operand in device memory.
+    fn given(
+        &mut self,
+        kind: DataType,
+        id: i64,
+        dims: [i64; 4],
+        strides: [i64; 4],
+    ) -> Result<usize, CudaError> {
+        let made = Self::tensor(id, kind, dims, strides)?;
         self.keep(made)
     }
 
@@ -400,6 +414,6 @@ mod tests {
         };
         let mut graph = Graph::default();
         graph.attention(&shape).unwrap();
-        assert_eq!(graph.ops.len(), 12);
+        assert_eq!(graph.ops.len(), 14);
     }
 }

@@ -113,7 +113,7 @@ static __forceinline__ void head_norm_rope(bf16* rows, const bf16* q_weight, con
 #pragma unroll
     for (int n = 0; n < EACH; ++n) {
         const int i = lane * EACH + n;
-        const bool inside = HALF >= 32 || i < HALF;
+        const bool inside = HALF % 32 == 0 || i < HALF;
         a[n] = inside ? to_float(x[i]) : 0.f;
         b[n] = inside ? to_float(x[i + HALF]) : 0.f;
         squares += a[n] * a[n] + b[n] * b[n];
@@ -123,7 +123,7 @@ static __forceinline__ void head_norm_rope(bf16* rows, const bf16* q_weight, con
 #pragma unroll
     for (int n = 0; n < EACH; ++n) {
         const int i = lane * EACH + n;
-        if (HALF < 32 && i >= HALF) continue;
+        if (HALF % 32 != 0 && i >= HALF) continue;
         const float wa = weight ? to_float(weight[i]) : 1.f, wb = weight ? to_float(weight[i + HALF]) : 1.f;
         const float u = a[n] * scale * wa, v = b[n] * scale * wb;
         const float2 t = turn[i];

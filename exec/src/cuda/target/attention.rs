@@ -22,6 +22,7 @@ pub(super) struct Attention {
     table: Buffer<f32>,
     kernel: Choice,
     cudnn: Option<Cudnn>,
+    pool: Arc<Pool>,
 }
 
 #[derive(Debug)]
@@ -77,6 +78,7 @@ impl Attention {
             shape: shape.clone(),
             table,
             kernel,
+            pool: Arc::clone(pool),
             cudnn: match choice {
                 AttentionChoice::Fastest if matches!(shape.head_dim, 64 | 128) => {
                     Cudnn::open(pool, stream)?
@@ -157,10 +159,11 @@ impl Attention {
             pitch: s.qkv(),
             out_pitch: s.queries(),
         };
-        if let Some(cudnn) = &mut self.cudnn
-            && cudnn.attend(of_library, [q, k, v, out])?
-        {
-            return Ok(());
+        if let Some(cudnn) = &mut self.cudnn {
+            let sums = self.pool.buffer(tokens * s.heads)?;
+            if cudnn.attend(of_library, [q, k, v, out], sums.ptr())? {
+                return Ok(());
+            }
         }
         let scale = (s.head_dim as f32).powf(-0.5);
         let launch = match &self.kernel {

@@ -124,7 +124,9 @@ impl TargetShape {
     /// to `width`.
     pub fn scratch_bytes(&self, tokens: usize, width: usize) -> Bytes {
         let piece = |elements: usize| round_up(2 * elements);
-        let attention = piece(tokens * self.qkv()) + piece(tokens * self.queries());
+        let attention = piece(tokens * self.qkv())
+            + piece(tokens * self.queries())
+            + round_up(4 * tokens * self.heads);
         let feed_forward = piece(tokens * 2 * self.inner) + piece(tokens * self.inner);
         let rows = 2 * piece(tokens * self.hidden);
         let table = round_up(8 * width * self.head_dim / 2) + round_up(8 * self.rates.len());
