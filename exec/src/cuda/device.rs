@@ -307,6 +307,33 @@ impl Stream {
         .named("cuMemcpyPeerAsync")
     }
 
+    /// Copies `from`, on this stream's GPU, to the start of `to` on GPU `target`.
+    pub fn copy_to<T: Element>(
+        &self,
+        target: &Gpu,
+        from: Ptr<T>,
+        to: Ptr<T>,
+    ) -> Result<(), CudaError> {
+        if target.ordinal == self.gpu.ordinal {
+            return self.copy(from, to);
+        }
+        to.check("copy between devices", from.len())?;
+        self.gpu.bind()?;
+        let (here, there) = (self.gpu.context.cu_ctx(), target.context.cu_ctx());
+        // SAFETY: both ranges lie in live allocations of the two contexts.
+        unsafe {
+            result::memcpy_peer_async(
+                there,
+                to.address(),
+                here,
+                from.address(),
+                from.bytes(),
+                self.raw(),
+            )
+        }
+        .named("cuMemcpyPeerAsync")
+    }
+
     /// Sets all bytes of `to` to 0.
     pub fn zero<T: Element>(&self, to: Ptr<T>) -> Result<(), CudaError> {
         self.gpu.bind()?;

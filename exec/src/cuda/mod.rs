@@ -25,4 +25,5 @@ pub use error::CudaError;
 pub(crate) use error::Named;
 pub use gemm::{Gemm, Matrix, Output, Tuning};
 pub use kernels::{Kernel, Module, Source, compile, compiler_version};
+pub(crate) use pool::round_up as piece_bytes;
 pub use pool::{Buffer, Element, PinnedBuffer, Pool, Ptr};

@@ -3,6 +3,7 @@
 mod backend;
 mod checkpoints;
 pub(crate) mod cpu;
+mod cuda;
 mod emulated;
 mod observer;
 mod prometheus;
@@ -102,9 +103,13 @@ pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
             let ran = drive(&ready, backend, &dir, watchers, nothing)?;
             (ran, Vec::new())
         }
-        Loaded::Cpu(setup) => {
-            let trained = cpu::train_with(&setup, &ready, &dir, watchers)
-                .inspect_err(|_| tell_of_checkpoint(dir.path()))?;
+        Loaded::Cpu(_) | Loaded::Cuda(_) => {
+            let trained = match work {
+                Loaded::Cuda(setup) => cuda::train_with(&setup, &ready, &dir, watchers),
+                Loaded::Cpu(setup) => cpu::train_with(&setup, &ready, &dir, watchers),
+                Loaded::Emulated(_) => unreachable!("it was told apart before"),
+            };
+            let trained = trained.inspect_err(|_| tell_of_checkpoint(dir.path()))?;
             training(&trained).into_iter().for_each(say);
             let loss = loss_curve(&ready, &trained);
             figure::save(dir.path(), "loss", &loss)?;
@@ -142,6 +147,7 @@ fn tell_of_checkpoint(out: &Path) {
 enum Loaded {
     Emulated(Arc<Emulated>),
     Cpu(Box<cpu::Setup>),
+    Cuda(Box<cpu::Setup>),
 }
 
 impl Loaded {
@@ -149,6 +155,7 @@ impl Loaded {
         match self {
             Self::Emulated(_) => "emulated",
             Self::Cpu(_) => "CPU",
+            Self::Cuda(_) => "CUDA",
         }
     }
 }
@@ -160,7 +167,14 @@ fn load(choice: Choice, ready: &Ready, args: &ExecArgs) -> Result<Loaded, Failur
             let backend = emulated::backend(ready, args.speedup, args.byte_scale)?;
             Ok(Loaded::Emulated(Arc::new(backend)))
         }
-        Choice::Cpu => Ok(Loaded::Cpu(Box::new(cpu::Setup::of(ready)?))),
+        Choice::Cpu => {
+            let setup = cpu::Setup::of(ready, cpu::ELEMENT_BYTES)?;
+            Ok(Loaded::Cpu(Box::new(setup)))
+        }
+        Choice::Cuda => {
+            let setup = cpu::Setup::of(ready, cuda::ELEMENT_BYTES)?;
+            Ok(Loaded::Cuda(Box::new(setup)))
+        }
     }
 }
 

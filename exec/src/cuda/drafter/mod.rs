@@ -178,6 +178,11 @@ impl CudaDrafter {
         Ok(drafter)
     }
 
+    /// The stream that its work is put into.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
     /// Device memory taken, embedding and head not counted.
     pub fn bytes(&self) -> Bytes {
         self.bytes
