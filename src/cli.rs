@@ -19,14 +19,24 @@ pub(crate) enum Verb {
     Sim(SimArgs),
     /// Run a policy for real and record it
     Exec(ExecArgs),
+    /// Decode held-out prompts with a trained drafter and measure how much of its drafts is accepted
+    Eval(EvalArgs),
+    /// Let the target answer prompts, or write them itself: data to train its drafter on
+    Regenerate(RegenerateArgs),
     /// Search, calibrate and train on text found on this machine, and compare prediction with measurement
     Quickstart(QuickstartArgs),
+    /// Tokenise the data of [exec.data] once, into a store that later runs map
+    Prepare(PrepareArgs),
     /// Validate scenarios or policies without running them
     Check(CheckArgs),
     /// Feed a trace to the scheduling core again and compare every decision
     Replay(ReplayArgs),
     /// Compare a simulated trace with an executed one, stage by stage
     Compare(CompareArgs),
+    /// Train with one key varied over several seeds, and compare the drafters
+    Ablate(AblateArgs),
+    /// Say whether vLLM and SGLang would load a drafter, and why not
+    Inspect(InspectArgs),
 }
 
 /// Arguments of `dflash sim`
@@ -66,6 +76,17 @@ pub(crate) enum BackendArg {
     Emulated,
 }
 
+impl BackendArg {
+    /// As it is typed.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Cpu => "cpu",
+            Self::Emulated => "emulated",
+        }
+    }
+}
+
 /// Arguments of `dflash exec`
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
@@ -81,12 +102,117 @@ pub(crate) struct ExecArgs {
     /// Directory for trace.txt, metrics.jsonl, figures and checkpoint/ [default: reports/NAME-exec]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Go on from the newest checkpoint in the directory: what is trained stays trained, everything else is trained once
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Stop in order, as at Ctrl-C, once N optimizer steps of this run are applied; the one under way then is finished
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) stop_after_steps: Option<u64>,
     /// Emulated seconds in one second on the wall [default: so that a forward takes 40 ms]
     #[arg(long, value_name = "FACTOR")]
     pub(crate) speedup: Option<f64>,
     /// Real bytes for each emulated byte [default: so that all slots take 16 MB]
     #[arg(long, value_name = "SHARE")]
     pub(crate) byte_scale: Option<f64>,
+}
+
+/// Which drafters decode with the target itself
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VerifyArg {
+    /// The newest checkpoint; the others are judged by the target's recorded answers, which gives the same counts
+    Newest,
+    /// Every drafter
+    All,
+    /// None: recorded answers alone, many times faster
+    None,
+}
+
+/// Arguments of `dflash eval`
+#[derive(Debug, Args)]
+pub(crate) struct EvalArgs {
+    /// The policy file whose [exec] section names target, tokenizer and data
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: PathBuf,
+    /// A checkpoint, or a folder that holds several [default: exec.drafter.path]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) checkpoint: Vec<PathBuf>,
+    /// Prompts as JSONL: messages, conversations, prompt, text or input_ids
+    #[arg(long, value_name = "FILE", required_unless_present = "held_out")]
+    pub(crate) prompts: Option<PathBuf>,
+    /// Take prompts from the samples of exec.data that training left out
+    #[arg(long, conflicts_with = "prompts")]
+    pub(crate) held_out: bool,
+    /// Prompts, at most
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    pub(crate) prompts_max: usize,
+    /// Tokens of a prompt, at most; longer ones are left out and counted
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub(crate) prompt_tokens_max: usize,
+    /// Tokens of an answer, at most
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) max_new_tokens: usize,
+    /// Upper edges of the length buckets in tokens, e.g. 128,256,512 [default: the policy's buckets]
+    #[arg(long, value_name = "TOKENS", value_delimiter = ',')]
+    pub(crate) edges: Vec<u32>,
+    /// Which drafters decode with the target itself
+    #[arg(long, value_enum, default_value = "newest")]
+    pub(crate) verify: VerifyArg,
+    /// Set a key of the policy file, e.g. exec.data.tokenizer=byte
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Directory for eval.json, prompts.csv, figure and report [default: reports/NAME-eval]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Arguments of `dflash regenerate`
+#[derive(Debug, Args)]
+pub(crate) struct RegenerateArgs {
+    /// The policy file whose [exec] section names target and tokenizer
+    #[arg(long, value_name = "FILE", required_unless_present = "target")]
+    pub(crate) policy: Option<PathBuf>,
+    /// The target instead: a folder or file of a model
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["policy", "sets"])]
+    pub(crate) target: Option<PathBuf>,
+    /// The tokenizer of --target [default: the target's own]
+    #[arg(long, value_name = "PATH", requires = "target")]
+    pub(crate) tokenizer: Option<String>,
+    /// Prompts as JSONL: messages, conversations or prompt
+    #[arg(long, value_name = "FILE", required_unless_present = "self_prompt")]
+    pub(crate) prompts: Option<PathBuf>,
+    /// Take no prompts: the target writes N user turns first, then answers them
+    #[arg(long, value_name = "N", conflicts_with = "prompts")]
+    pub(crate) self_prompt: Option<usize>,
+    /// The JSONL to write, as exec.data.paths reads it; what is there already stays and is not done again
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// Prompts of the file, at most
+    #[arg(long, value_name = "N", default_value_t = usize::MAX, hide_default_value = true)]
+    pub(crate) prompts_max: usize,
+    /// Tokens of a prompt, at most; longer ones are left out and counted
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub(crate) prompt_tokens_max: usize,
+    /// Tokens of an answer, at most
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub(crate) max_new_tokens: usize,
+    /// 0 takes the most likely token, 1 draws from the target's own distribution
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    pub(crate) temperature: f64,
+    /// Seed of all draws
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Prompts answered at once
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub(crate) batch: usize,
+    /// Stop an answer that repeats its last 1 to N tokens three times over; 0 lets it go on
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub(crate) loop_period_max: usize,
+    /// Write input_ids and loss_mask too, which training prefers: the target's exact tokens, and no false end behind cut answers
+    #[arg(long)]
+    pub(crate) with_tokens: bool,
+    /// Set a key of the policy file, e.g. exec.target.path=model
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
 }
 
 /// Arguments of `dflash quickstart`
@@ -98,6 +224,26 @@ pub(crate) struct QuickstartArgs {
     /// Set a key of its scenario, e.g. workload.samples=500
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,
+}
+
+/// Arguments of `dflash prepare`
+#[derive(Debug, Args)]
+pub(crate) struct PrepareArgs {
+    /// Scenario or policy files with an [exec.data] section; several merge left to right
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Set a key after the files are merged, e.g. exec.data.max_len=4096
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Folder of the store [default: exec.data.store]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Read every byte of the store and its sources and compare sums; make nothing
+    #[arg(long, conflicts_with = "force")]
+    pub(crate) verify: bool,
+    /// Make the store anew even if it is up to date
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// Arguments of `dflash check`
@@ -156,4 +302,72 @@ pub(crate) struct CompareArgs {
     /// Directory for comparison.csv and the figure of predicted and measured times
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// Arguments of `dflash ablate`
+#[derive(Debug, Args)]
+pub(crate) struct AblateArgs {
+    /// The policy file that is varied
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: PathBuf,
+    /// The key to vary and its values; differences are to the first
+    #[arg(long, value_name = "KEY=VALUE,...")]
+    pub(crate) vary: String,
+    /// Seeds; each decides the microbatches, the initial weights and the anchors of one run of every value
+    #[arg(
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        default_value = "1,2,3"
+    )]
+    pub(crate) seeds: Vec<u64>,
+    /// Prompts that training did not see, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prompts: PathBuf,
+    /// Use at most so many prompts
+    #[arg(long, value_name = "N")]
+    pub(crate) prompts_max: Option<u32>,
+    /// Longest answer
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) max_new_tokens: Option<u32>,
+    /// Samples that training did not see, to measure the loss on; any data that exec reads
+    #[arg(long, value_name = "FILE")]
+    pub(crate) loss_on: Option<PathBuf>,
+    /// Where to train
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) backend: BackendArg,
+    /// Set a key of the policy file for all runs
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Directory for the runs, ablation.csv, the figure and the report
+    #[arg(long, value_name = "DIR", default_value = "reports/ablation")]
+    pub(crate) out: PathBuf,
+}
+
+/// Arguments of `dflash inspect`
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// The drafter: a folder with config.json, a checkpoint's step-N, or a run's folder, whose latest checkpoint is taken
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The target it is to draft for: its folder or its config.json
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) target: Option<PathBuf>,
+    /// The engine that is to load it
+    #[arg(long, value_enum, default_value = "both")]
+    pub(crate) engine: EngineArg,
+    /// Print every check as a JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A serving engine, or both
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineArg {
+    /// vLLM
+    Vllm,
+    /// SGLang
+    Sglang,
+    /// Each of them
+    Both,
 }

@@ -18,10 +18,15 @@ fn main() -> ExitCode {
     let outcome = match cli::Cli::parse().verb {
         cli::Verb::Sim(args) => verbs::sim::run(&args),
         cli::Verb::Exec(args) => verbs::exec::run(&args),
+        cli::Verb::Eval(args) => verbs::eval::run(&args),
+        cli::Verb::Regenerate(args) => verbs::regenerate::run(&args),
         cli::Verb::Quickstart(args) => verbs::quickstart::run(&args),
+        cli::Verb::Prepare(args) => verbs::prepare::run(&args),
         cli::Verb::Check(args) => verbs::check::run(&args),
         cli::Verb::Replay(args) => verbs::replay::run(&args),
         cli::Verb::Compare(args) => verbs::compare::run(&args),
+        cli::Verb::Ablate(args) => verbs::ablate::run(&args),
+        cli::Verb::Inspect(args) => verbs::inspect::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

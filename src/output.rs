@@ -69,18 +69,7 @@ impl AtomicFile {
     /// # Errors
     /// When something other than a file or a link stands at `path`, or its directory cannot be written.
     pub(crate) fn create(path: &Path) -> Result<Self, OutputError> {
-        // A link is replaced, never followed: what it points at is not ours.
-        match fs::symlink_metadata(path) {
-            Ok(found) if found.is_dir() => {
-                return Err(OutputError::Directory { path: path.into() });
-            }
-            Ok(found) if !found.is_file() && !found.is_symlink() => {
-                return Err(OutputError::Special { path: path.into() });
-            }
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(failed(path, source)),
-        }
+        must_be_replaceable(path)?;
         let mut builder = tempfile::Builder::new();
         builder.prefix(".dflash-").suffix(".tmp");
         #[cfg(unix)]
@@ -132,6 +121,103 @@ impl Write for AtomicFile {
     }
 }
 
+/// What the name of an unfinished record ends with.
+const PARTIAL: &str = "partial";
+
+/// A record that grows while others read it: `NAME.partial` until [`LiveFile::publish`] gives it its name.
+///
+/// Dropped or killed before that, what was written stays under the partial name, so that a reader can tell it from a whole one.
+pub(crate) struct LiveFile {
+    path: PathBuf,
+    writer: BufWriter<File>,
+    /// Where the part that an interrupted run left was put.
+    aside: Option<PathBuf>,
+}
+
+impl LiveFile {
+    /// Begins the record at `path`, in a directory that exists. A part that an interrupted run left is kept under another name.
+    ///
+    /// # Errors
+    /// When something other than a file or a link stands at either name, or the directory cannot be written.
+    pub(crate) fn create(path: &Path) -> Result<Self, OutputError> {
+        must_be_replaceable(path)?;
+        let partial = with_suffix(path, PARTIAL);
+        must_be_replaceable(&partial)?;
+        let aside = partial.exists().then(|| free_name(&partial));
+        if let Some(aside) = &aside {
+            fs::rename(&partial, aside).map_err(|source| failed(&partial, source))?;
+        }
+        let file = File::create(&partial).map_err(|source| failed(&partial, source))?;
+        Ok(Self {
+            path: path.into(),
+            writer: BufWriter::new(file),
+            aside,
+        })
+    }
+
+    /// Where the part that an interrupted run left was put, if there was one.
+    pub(crate) fn aside(&self) -> Option<&Path> {
+        self.aside.as_deref()
+    }
+
+    /// Gives the record its own name, once all of it is on the disk.
+    ///
+    /// # Errors
+    /// When the disk refuses; the partial record stays.
+    pub(crate) fn publish(self) -> Result<(), OutputError> {
+        let Self { path, writer, .. } = self;
+        let published = || -> io::Result<()> {
+            writer.into_inner()?.sync_all()?;
+            fs::rename(with_suffix(&path, PARTIAL), &path)?;
+            sync_directory(directory_of(&path))
+        };
+        published().map_err(|source| failed(&path, source))
+    }
+
+    /// The error for a write to this file that the system refused.
+    pub(crate) fn failed(&self, source: io::Error) -> OutputError {
+        failed(&self.path, source)
+    }
+}
+
+impl Write for LiveFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+/// `path` with a dot and `suffix` behind its whole name.
+fn with_suffix(path: &Path, suffix: impl std::fmt::Display) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{suffix}"));
+    name.into()
+}
+
+/// The first of `path.1`, `path.2`, … that is free.
+pub(crate) fn free_name(path: &Path) -> PathBuf {
+    let mut names = (1..).map(|n: u32| with_suffix(path, n));
+    names
+        .find(|path| !path.exists())
+        .expect("numbers do not end")
+}
+
+/// A link is replaced, never followed: what it points at is not ours.
+fn must_be_replaceable(path: &Path) -> Result<(), OutputError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => Err(OutputError::Directory { path: path.into() }),
+        Ok(found) if !found.is_file() && !found.is_symlink() => {
+            Err(OutputError::Special { path: path.into() })
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(failed(path, source)),
+    }
+}
+
 /// Writes a whole file.
 ///
 /// # Errors
@@ -176,6 +262,41 @@ impl OutputDir {
     /// When `name` is no plain file name, and as [`AtomicFile::create`].
     pub(crate) fn begin(&self, name: &str) -> Result<AtomicFile, OutputError> {
         AtomicFile::create(&self.place(name)?)
+    }
+
+    /// Begins the record `name` in the folder, which others may read while it grows.
+    ///
+    /// # Errors
+    /// When `name` is no plain file name, and as [`LiveFile::create`].
+    pub(crate) fn live(&self, name: &str) -> Result<LiveFile, OutputError> {
+        LiveFile::create(&self.place(name)?)
+    }
+
+    /// The lines of the record `name` that an earlier run left, whole or not; half a line at its end is left out.
+    pub(crate) fn lines_left(&self, name: &str) -> Vec<String> {
+        let path = self.path.join(name);
+        let partial = with_suffix(&path, PARTIAL);
+        let text = fs::read(partial).or_else(|_| fs::read(path));
+        let text = String::from_utf8(text.unwrap_or_default()).unwrap_or_default();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(str::to_owned).collect()
+    }
+
+    /// Whether an interrupted run left a part of the record `name`.
+    pub(crate) fn has_partial(&self, name: &str) -> bool {
+        with_suffix(&self.path.join(name), PARTIAL).exists()
+    }
+
+    /// Puts the record `name` of an earlier run under another name, so that the next one does not replace it.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub(crate) fn set_aside(&self, name: &str) -> Result<(), OutputError> {
+        let path = self.path.join(name);
+        if path.exists() {
+            fs::rename(&path, free_name(&path)).map_err(|source| failed(&path, source))?;
+        }
+        Ok(())
     }
 
     /// Writes the whole file `name` in the folder and returns its path.
@@ -257,6 +378,30 @@ mod tests {
         drop(file);
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(names(folder.path()), ["results.csv"]);
+    }
+
+    #[test]
+    fn a_record_can_be_read_while_it_grows_and_is_whole_under_its_own_name_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = OutputDir::create(folder.path()).unwrap();
+        let mut live = out.live("trace.txt").unwrap();
+        live.write_all(b"one\ntw").unwrap();
+        live.flush().unwrap();
+        assert_eq!(names(folder.path()), ["trace.txt.partial"]);
+        assert_eq!(out.lines_left("trace.txt"), ["one"]);
+        assert!(live.aside().is_none() && out.has_partial("trace.txt"));
+        drop(live);
+        let mut again = out.live("trace.txt").unwrap();
+        assert_eq!(
+            again.aside(),
+            Some(folder.path().join("trace.txt.partial.1").as_path())
+        );
+        again.write_all(b"whole\n").unwrap();
+        again.publish().unwrap();
+        assert_eq!(names(folder.path()), ["trace.txt", "trace.txt.partial.1"]);
+        assert_eq!(out.lines_left("trace.txt"), ["whole"]);
+        out.set_aside("trace.txt").unwrap();
+        assert_eq!(names(folder.path()), ["trace.txt.1", "trace.txt.partial.1"]);
     }
 
     #[cfg(unix)]

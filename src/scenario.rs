@@ -3,7 +3,7 @@
 use crate::config::{ConfigErrors, Kind, Loaded, Point, Points, load, refuse_ranges};
 use crate::failure::Failure;
 use crate::terminal::note;
-use exec::config::{ExecSection, OutOfRange};
+use exec::config::{DataSection, ExecSection, OutOfRange, Tensorboard};
 use serde::{Deserialize, Serialize};
 use shared::draw::Seed;
 use shared::policy::{Overrides, Policy};
@@ -151,6 +151,25 @@ impl Input {
     }
 }
 
+/// A policy file by itself, its paths made full; its data is not looked at. A scenario is refused, with what `verb` would take.
+pub(crate) fn policy_alone(
+    path: &Path,
+    sets: &[String],
+    verb: &str,
+) -> Result<PolicyFile, Failure> {
+    match open(&[path.to_path_buf()], sets, 1)? {
+        Input::Scenario { .. } => Err(Failure::usage(format!(
+            "{0}: is a scenario, which may hold ranges; run `dflash sim {0}` and give {verb} the best.toml it writes",
+            path.display()
+        ))),
+        Input::Policy { loaded, file } => {
+            let mut file = *file;
+            file.exec = portable_exec(file.exec, &loaded)?;
+            Ok(file)
+        }
+    }
+}
+
 /// A point with everything it needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
@@ -190,6 +209,32 @@ pub(crate) fn cases(input: &Input) -> Result<Vec<Case>, Failure> {
             Ok(cases)
         }
     }
+}
+
+/// The data section of what was loaded, without loading the data. A scenario that sweeps it has none.
+pub(crate) fn data_section(input: &Input) -> Result<DataSection, Failure> {
+    let sections = match input {
+        Input::Policy { loaded, file } => vec![portable_exec(file.exec.clone(), loaded)?],
+        Input::Scenario { loaded, points } => {
+            let of_point = |point| {
+                let said: ScenarioFile = loaded.parse_point(&point)?;
+                portable_exec(said.exec, loaded)
+            };
+            points
+                .iter()
+                .map(of_point)
+                .collect::<Result<_, Failure>>()?
+        }
+    };
+    let mut sections = sections.into_iter().map(|exec| exec.map(|exec| exec.data));
+    let first = sections.next().flatten().ok_or_else(|| {
+        Failure::usage("exec.data: is missing; say there what the token store is made from")
+    })?;
+    if sections.any(|other| other.as_ref() != Some(&first)) {
+        let message = "exec.data: is swept, so that there would be several stores; give one value a key with --set";
+        return Err(Failure::usage(message));
+    }
+    Ok(first)
 }
 
 fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Case, Failure> {
@@ -253,12 +298,14 @@ fn portable_exec(
     }
     if let Some(path) = section.data.tokenizer_path() {
         let path = full_path(loaded, "exec.data.tokenizer", path)?;
-        section.data.tokenizer = path.into_os_string().into_string().map_err(|path| {
-            Failure::usage(format!(
-                "exec.data.tokenizer: {} is not UTF-8; move it to another folder",
-                path.display()
-            ))
-        })?;
+        section.data.tokenizer = utf_8("exec.data.tokenizer", path)?;
+    }
+    if let Some(path) = &mut section.data.store {
+        *path = full_path(loaded, "exec.data.store", path)?;
+    }
+    if let Some(path) = section.data.chat_template_path() {
+        let path = full_path(loaded, "exec.data.chat_template", path)?;
+        section.data.chat_template = Some(utf_8("exec.data.chat_template", path)?);
     }
     if let Some(path) = &mut section.target.path {
         *path = full_path(loaded, "exec.target.path", path)?;
@@ -266,7 +313,20 @@ fn portable_exec(
     if let Some(path) = &mut section.drafter.path {
         *path = full_path(loaded, "exec.drafter.path", path)?;
     }
+    if let Tensorboard::Folder(path) = &mut section.observe.tensorboard {
+        *path = full_path(loaded, "exec.observe.tensorboard", path)?;
+    }
     Ok(Some(section))
+}
+
+/// A path as text, as a key that is not always a path has it.
+fn utf_8(key: &str, path: PathBuf) -> Result<String, Failure> {
+    path.into_os_string().into_string().map_err(|path| {
+        Failure::usage(format!(
+            "{key}: {} is not UTF-8; move it to another folder",
+            path.display()
+        ))
+    })
 }
 
 /// The full path of the path at `key`, which is relative to the file that wrote it; to the working folder where a flag did.
@@ -408,7 +468,7 @@ fn data_lengths(section: Option<&ExecSection>) -> Result<Vec<u32>, Failure> {
         )
     })?;
     let data = crate::verbs::data::load(&section.data)?;
-    if data.counts().dropped() > 0 {
+    if data.counts().is_notable() {
         note(format!("data: {}", data.counts()));
     }
     Ok(data.lengths())

@@ -36,12 +36,29 @@ pub(crate) fn complain(failure: &Failure) {
 
 /// A progress bar over `total` things; silent where standard error is no terminal.
 pub(crate) fn bar(total: u64, what: &str) -> ProgressBar {
+    bar_of(
+        total,
+        what,
+        "{msg} [{bar:32}] {human_pos}/{human_len} {eta}",
+    )
+}
+
+/// A progress bar over bytes, whose number is told later.
+pub(crate) fn byte_bar(what: &str) -> ProgressBar {
+    bar_of(
+        0,
+        what,
+        "{msg} [{bar:32}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
+    )
+}
+
+fn bar_of(total: u64, what: &str, template: &str) -> ProgressBar {
     let target = if std::io::stderr().is_terminal() {
         ProgressDrawTarget::stderr()
     } else {
         ProgressDrawTarget::hidden()
     };
-    let style = ProgressStyle::with_template("{msg} [{bar:32}] {human_pos}/{human_len} {eta}")
+    let style = ProgressStyle::with_template(template)
         .expect("the template is well-formed")
         .progress_chars("=> ");
     let bar = ProgressBar::with_draw_target(Some(total), target).with_style(style);

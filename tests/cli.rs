@@ -8,9 +8,15 @@ mod compare;
 mod desk;
 #[path = "cli/exec.rs"]
 mod exec;
+#[path = "cli/inspect.rs"]
+mod inspect;
+#[path = "cli/prepare.rs"]
+mod prepare;
 #[path = "cli/refusals.rs"]
 mod refusals;
 #[path = "cli/replay.rs"]
 mod replay;
+#[path = "cli/resume.rs"]
+mod resume;
 #[path = "cli/sim.rs"]
 mod sim;

@@ -1,8 +1,15 @@
 //! What a file says about running for real: data, target, drafter, optimizer.
 
-use crate::data::{OnBadLine, OverLong, PlainText, Rules};
+mod checkpoint;
+mod observe;
+
+use crate::data::{LossOn, OnBadLine, OverLong, PlainText, Rules, TemplateSource, is_inline};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+pub use checkpoint::{BestBy, CheckpointSection};
+pub use observe::{ObserveSection, Tensorboard};
 
 /// The `[exec]` section of a scenario or policy file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +26,12 @@ pub struct ExecSection {
     /// How it is trained.
     #[serde(default)]
     pub optimizer: OptimizerSection,
+    /// When checkpoints are written and which stay.
+    #[serde(default)]
+    pub checkpoint: CheckpointSection,
+    /// Who may watch.
+    #[serde(default)]
+    pub observe: ObserveSection,
 }
 
 /// A value that no run can have, in the parts of its message.
@@ -38,6 +51,8 @@ impl ExecSection {
     /// What is wrong, one entry a key.
     pub fn problems(&self) -> Vec<OutOfRange> {
         let mut problems = self.optimizer.problems();
+        problems.extend(self.checkpoint.problems());
+        problems.extend(self.observe.problems());
         let (target, drafter) = (&self.target, &self.drafter);
         let mut least = vec![
             ("exec.data.max_len", self.data.max_len as usize, 1),
@@ -109,12 +124,24 @@ fn spread(key: &'static str, value: f64) -> Option<OutOfRange> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSection {
-    /// Files and folders: JSONL or plain text. Empty: the sources and documents in this machine's Cargo registry.
+    /// Files and folders: JSONL or plain text; or one token store. Empty: the sources and documents in this machine's Cargo registry.
     #[serde(default)]
     pub paths: Vec<PathBuf>,
-    /// `"byte"`, or a tokenizer.json or the folder that holds one.
+    /// Folder of a token store that `dflash prepare` made from `paths`; samples are read from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<PathBuf>,
+    /// `"byte"`, or a tokenizer.json, the folder that holds one, or a GGUF file.
     #[serde(default = "byte")]
     pub tokenizer: String,
+    /// A chat template: a file, or the Jinja text itself. Left out: the tokenizer's own, else ChatML.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template: Option<String>,
+    /// Values that the chat template finds beside the conversation, such as `{ enable_thinking = false }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub template_values: BTreeMap<String, TemplateValue>,
+    /// What bears loss in a conversation: `"assistant"` turns, the `"last-assistant"` turn, or `"all"`.
+    #[serde(default = "assistant")]
+    pub loss_on: String,
     /// Longest sample. (tokens)
     pub max_len: u32,
     /// What happens to longer ones: `"skip"`, `"truncate"` or `"reject"`.
@@ -126,12 +153,42 @@ pub struct DataSection {
     /// What happens at a broken line: `"stop"` or `"skip"`.
     #[serde(default = "stop")]
     pub on_bad_line: String,
-    /// At most so many samples, the same choice every time; 0 takes all.
+    /// At most so many samples, drawn by `samples_seed`; 0 takes all.
     #[serde(default)]
     pub samples_max: u32,
+    /// Which samples `samples_max` takes: one choice a seed, whatever the run's own seed is. With one seed, fewer samples are among
+    /// more.
+    #[serde(default)]
+    pub samples_seed: u64,
     /// Text taken from the Cargo registry when `paths` is empty. (bytes)
     #[serde(default = "registry_bytes")]
     pub registry_bytes_max: u64,
+}
+
+/// A value that a chat template finds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum TemplateValue {
+    /// True or false.
+    Flag(bool),
+    /// A whole number.
+    Number(i64),
+    /// A text.
+    Text(String),
+}
+
+impl TemplateValue {
+    fn for_template(&self) -> minijinja::Value {
+        match self {
+            Self::Flag(flag) => (*flag).into(),
+            Self::Number(number) => (*number).into(),
+            Self::Text(text) => text.as_str().into(),
+        }
+    }
+}
+
+fn assistant() -> String {
+    "assistant".into()
 }
 
 fn byte() -> String {
@@ -160,7 +217,13 @@ impl DataSection {
         (self.tokenizer != byte()).then(|| Path::new(&self.tokenizer))
     }
 
-    /// The rules of [`crate::data::load`].
+    /// The file of the chat template, where the section names one.
+    pub fn chat_template_path(&self) -> Option<&Path> {
+        let value = self.chat_template.as_deref()?;
+        (!is_inline(value)).then(|| Path::new(value))
+    }
+
+    /// The rules of [`crate::data::load`]. Reads the file of the chat template.
     ///
     /// # Errors
     /// A line that names the key, its value and the accepted ones.
@@ -174,6 +237,21 @@ impl DataSection {
             .on_bad_line
             .parse::<OnBadLine>()
             .map_err(|e| format!("exec.data.on_bad_line: {e}"))?;
+        rules.loss_on = self
+            .loss_on
+            .parse::<LossOn>()
+            .map_err(|e| format!("exec.data.loss_on: {e}"))?;
+        rules.chat_template = self
+            .chat_template
+            .as_deref()
+            .map(TemplateSource::read)
+            .transpose()
+            .map_err(|e| format!("exec.data.chat_template: {e}"))?;
+        rules.template_values = self
+            .template_values
+            .iter()
+            .map(|(key, value)| (key.clone(), value.for_template()))
+            .collect();
         rules.min_loss_tokens = self.min_loss_tokens;
         rules.plain = PlainText::Chunks {
             tokens_max: self.max_len,
@@ -186,7 +264,7 @@ impl DataSection {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TargetSection {
-    /// A directory with config.json and safetensors; without it, weights are random.
+    /// A directory with config.json and safetensors, or a GGUF file; without it, weights are random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
     /// Features a token.
@@ -382,11 +460,18 @@ mod tests {
                 min_loss_tokens: 2,
                 on_bad_line: stop(),
                 samples_max: 0,
+                samples_seed: 0,
+                store: None,
+                chat_template: None,
+                template_values: BTreeMap::new(),
+                loss_on: assistant(),
                 registry_bytes_max: 0,
             },
             target: TargetSection::default(),
             drafter: DrafterSection::default(),
             optimizer: OptimizerSection::default(),
+            checkpoint: CheckpointSection::default(),
+            observe: ObserveSection::default(),
         }
     }
 

@@ -5,13 +5,17 @@
 
 pub mod backend;
 pub mod checkpoint;
+pub mod checks;
 pub mod clock;
 pub mod config;
 pub mod cuda;
 pub mod data;
+pub mod decode;
 pub mod driver;
 pub mod error;
 pub mod model;
+#[doc(hidden)]
+pub mod parity;
 pub mod progress;
 pub mod store;
 pub mod train;

@@ -101,6 +101,21 @@ impl Progress {
         }
     }
 
+    /// Tokens trained on so far, padding left out. (tokens)
+    pub fn trained(&self) -> Tokens {
+        self.totals.trained
+    }
+
+    /// Shares of the targets' time so far by [`Activity::index`]; absence left out of the whole.
+    pub fn target_shares(&self) -> [f64; Activity::ALL.len()] {
+        rates::shares(&self.totals.targets)
+    }
+
+    /// Shares of the drafters' time so far by [`Activity::index`]; absence left out of the whole.
+    pub fn drafter_shares(&self) -> [f64; Activity::ALL.len()] {
+        rates::shares(&self.totals.drafters)
+    }
+
     fn spend(&mut self, span: Span) {
         for activity in &self.targets {
             self.totals.targets[activity.index()] += span;

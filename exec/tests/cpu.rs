@@ -83,7 +83,7 @@ fn plan_of(
     let composed = policy.queue == Queue::Composed;
     let order = OrderSpec {
         ordering: if composed {
-            Ordering::Composed
+            Ordering::Composed(policy.fill)
         } else {
             Ordering::Shuffled
         },

@@ -206,7 +206,7 @@ pub fn order_spec(point: &Resolved, train_costs: &[Span]) -> OrderSpec {
     let composed = policy.queue == Queue::Composed;
     OrderSpec {
         ordering: if composed {
-            Ordering::Composed
+            Ordering::Composed(policy.fill)
         } else {
             Ordering::Shuffled
         },

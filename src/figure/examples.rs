@@ -60,6 +60,9 @@ fn labels_do_not_overlap() {
     check(&prediction(6));
     check(&prediction(1));
     check(&prediction(16));
+    for (checkpoints, names) in [(1, NAMES), (2, NAMES), (12, LONG_NAMES)] {
+        check(&acceptance(checkpoints, names));
+    }
 }
 
 #[test]
@@ -116,6 +119,13 @@ fn extreme_values_do_not_break_a_figure() {
 
         let mut figure = prediction(2);
         figure.panels[0].pairs[0].predicted = scale;
+        check(&figure);
+
+        let mut figure = acceptance(3, NAMES);
+        figure.steps[1].length = scale;
+        figure.steps[2].step = scale;
+        figure.series[0].slots[0] = scale;
+        figure.series[1].length = scale;
         check(&figure);
 
         let mut figure = utilisation(1, NAMES);
@@ -183,6 +193,11 @@ fn empty_figures_say_so() {
         heading: heading(),
         runs: vec![],
         learning_rate: vec![],
+    });
+    says_no_data(&Acceptance {
+        heading: heading(),
+        steps: vec![],
+        series: vec![],
     });
     says_no_data(&PredictionMeasurement {
         heading: heading(),
@@ -254,6 +269,8 @@ fn save_all(dir: &Path) {
     saved(dir, "timeline", &timeline(NAMES));
     saved(dir, "loss-curve", &loss_curve());
     saved(dir, "prediction-measurement", &prediction(6));
+    saved(dir, "acceptance", &acceptance(8, NAMES));
+    saved(dir, "acceptance-1", &acceptance(1, NAMES));
 }
 
 fn save_stress(dir: &Path) {

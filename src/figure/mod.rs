@@ -4,6 +4,7 @@
 //! twice. Nothing here computes a result: figures show what they are given. Values that are not finite are left out, and
 //! a figure without a value to show says "no data".
 
+mod acceptance;
 mod axis;
 mod callout;
 mod curve;
@@ -11,6 +12,7 @@ mod curve;
 mod examples;
 mod font;
 mod frame;
+mod groups;
 mod html;
 mod legend;
 mod loss_curve;
@@ -33,6 +35,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+pub(crate) use acceptance::{Acceptance, AcceptancePoint, AcceptanceSeries};
+pub(crate) use groups::{GroupPanel, GroupSeries, GroupValue, Groups};
 pub(crate) use html::{Part, Report, Table, report};
 pub(crate) use loss_curve::{LossCurve, LossRun};
 pub(crate) use memory_depth::{MemoryDepth, MemoryPoint, MemorySeries};

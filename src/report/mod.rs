@@ -4,7 +4,7 @@ mod answer;
 mod detail;
 mod group;
 mod page;
-mod quantity;
+pub(crate) mod quantity;
 mod reasons;
 mod run_figures;
 mod run_timeline;

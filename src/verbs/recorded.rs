@@ -1,8 +1,9 @@
 //! A trace read back: its records, and the run that its header describes.
 
+use super::exec::DONE;
 use crate::failure::Failure;
 use crate::scenario::{PolicyFile, problems_of_policy};
-use shared::plan::Plan;
+use shared::plan::{Done, Plan};
 use shared::record::{Record, parse};
 use sim::{RunError, prepare};
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ pub(crate) struct Recorded {
     pub(crate) lengths: Vec<u32>,
     /// The plan as this program builds it from the header.
     pub(crate) plan: Arc<Plan>,
+    /// Microbatches that an earlier run had trained before this one went on.
+    pub(crate) done: Done,
     /// What happened.
     pub(crate) records: Vec<Record>,
     /// The fingerprint of the whole trace, in hexadecimal digits.
@@ -62,6 +65,11 @@ impl Recorded {
         }
         let plan = build(&file, &header.lengths)
             .map_err(|error| unusable(one_line(&error.to_string())))?;
+        let done = header.facts.get(DONE).map(|done| done.parse::<Done>());
+        let done = done
+            .transpose()
+            .map_err(|error| unusable(error.to_string()))?;
+        let done = done.unwrap_or_default();
         let end = text.lines().last().unwrap_or_default();
         Ok(Self {
             path: path.into(),
@@ -69,7 +77,8 @@ impl Recorded {
             facts: header.facts,
             file,
             lengths: header.lengths,
-            plan,
+            plan: left(plan, &done),
+            done,
             records: trace.records,
         })
     }
@@ -99,6 +108,14 @@ pub(crate) fn build(file: &PolicyFile, lengths: &[u32]) -> Result<Arc<Plan>, Run
     let resolved = file.resolved();
     let work = prepare(&resolved, lengths)?;
     sim::plan(&resolved, &work)
+}
+
+/// The plan without what was done before; as it is where nothing was.
+pub(crate) fn left(plan: Arc<Plan>, done: &Done) -> Arc<Plan> {
+    if done.count() == 0 {
+        return plan;
+    }
+    Arc::new(plan.remaining(done))
 }
 
 fn one_line(text: &str) -> String {

@@ -1,6 +1,6 @@
 //! `dflash replay`: a trace's events through the core again; every decision must be the recorded one.
 
-use super::recorded::{Recorded, build};
+use super::recorded::{Recorded, build, left};
 use super::retrace::{Retraced, retrace};
 use crate::cli::{MetricsFormat, ReplayArgs};
 use crate::config::{Kind, POINTS_MAX};
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
             let plan = build(&file, &recorded.lengths).map_err(|error| {
                 Failure::usage(format!("{shown}: cannot be replayed like that: {error}"))
             })?;
-            (file, plan)
+            (file, left(plan, &recorded.done))
         }
         None => (recorded.file.clone(), Arc::clone(&recorded.plan)),
     };

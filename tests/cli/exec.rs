@@ -83,12 +83,12 @@ fn sequence(tokens: usize) -> String {
 }
 
 /// A line of JSONL.
-fn record(text: &str) -> String {
+pub(super) fn record(text: &str) -> String {
     format!("{}\n", serde_json::json!({ "text": text }))
 }
 
 /// A desk with data in `text/` and the tiny scenario, and `sim/best.toml` for it.
-fn tiny() -> Desk {
+pub(crate) fn tiny() -> Desk {
     let desk = Desk::new();
     desk.write("text/a.txt", sequence(40));
     desk.write("text/deep/b.txt", sequence(150));
@@ -114,7 +114,7 @@ fn eight() -> Desk {
 }
 
 /// Lines of a run's metrics.jsonl.
-fn steps(desk: &Desk, out: &str) -> Vec<serde_json::Value> {
+pub(crate) fn steps(desk: &Desk, out: &str) -> Vec<serde_json::Value> {
     desk.read(&format!("{out}/metrics.jsonl"))
         .lines()
         .map(|line| serde_json::from_str(line).expect("a line of metrics is JSON"))
@@ -178,7 +178,7 @@ fn tensors(bytes: &[u8]) -> BTreeSet<String> {
 }
 
 /// What the checkpoint of a run holds in the file `name`.
-fn checkpoint(desk: &Desk, out: &str, name: &str) -> Vec<u8> {
+pub(crate) fn checkpoint(desk: &Desk, out: &str, name: &str) -> Vec<u8> {
     let latest = desk.read(&format!("{out}/checkpoint/latest"));
     let path = desk.path(&format!("{out}/checkpoint/{}/{name}", latest.trim()));
     std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
@@ -495,6 +495,13 @@ fn values_that_no_run_can_have_are_refused_with_their_key() {
         (
             "exec.target.path=gone",
             ["exec.target.path: ", "gone: no such folder; check the path"],
+        ),
+        (
+            "exec.target.path=t.gguf",
+            [
+                "exec.data.tokenizer = \"byte\": the target ",
+                "t.gguf has a tokenizer of its own; set exec.data.tokenizer = ",
+            ],
         ),
         (
             "exec.drafter.path=gone",

@@ -53,6 +53,18 @@ impl Manifest {
 
     /// Parses a manifest that must be for `step`; says what is wrong otherwise.
     pub(super) fn parse(bytes: &[u8], step: u64) -> Result<Self, String> {
+        let manifest = Self::parse_any(bytes)?;
+        if manifest.step != step {
+            return Err(format!(
+                "manifest.json: says step {}, not {step}",
+                manifest.step
+            ));
+        }
+        Ok(manifest)
+    }
+
+    /// Parses a manifest of any step; says what is wrong otherwise.
+    pub(super) fn parse_any(bytes: &[u8]) -> Result<Self, String> {
         let manifest: Self =
             serde_json::from_slice(bytes).map_err(|error| format!("manifest.json: {error}"))?;
         if manifest.format != FORMAT {
@@ -61,13 +73,15 @@ impl Manifest {
                 manifest.format
             ));
         }
-        if manifest.step != step {
-            return Err(format!(
-                "manifest.json: says step {}, not {step}",
-                manifest.step
-            ));
-        }
         Ok(manifest)
+    }
+
+    /// Reads every file in `dir`; the step, or what is not as it was written.
+    pub(super) fn verify(&self, dir: &Path) -> Result<u64, String> {
+        for name in self.files.keys() {
+            self.read(dir, name)?;
+        }
+        Ok(self.step)
     }
 
     /// Reads `name` in `dir`; says what is wrong if it is not what was written.

@@ -1,7 +1,7 @@
 //! Checkpoints: a drafter that serving engines load, and beside it what resuming needs.
 //!
-//! A checkpoint directory holds one `step-N/` a checkpoint and a text file `latest` with the name
-//! of the newest. Inside `step-N/`:
+//! A checkpoint directory holds one `step-N/` a checkpoint, a text file `latest` with the name of
+//! the newest and, where a run asked for it, `best` with the name of the best. Inside `step-N/`:
 //!
 //! | file | content |
 //! |---|---|
@@ -16,11 +16,14 @@
 
 mod drafter_files;
 mod error;
+mod inspect;
 mod manifest;
 mod publish;
 mod read;
+mod retention;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::path::{Path, PathBuf};
 
@@ -29,8 +32,11 @@ use candle_core::DType;
 use crate::model::{DrafterConfig, Tensors, encode};
 pub use drafter_files::write_drafter;
 pub use error::CheckpointError;
+pub use inspect::{Check, Engine, InspectError, Inspection, Severity, TargetFacts, inspect};
 use manifest::Manifest;
-pub use read::{Latest, Skipped, read_latest};
+pub use read::{Latest, Skipped, read_latest, run_of};
+pub use retention::{best_step, clear_leftovers};
+pub use writer::{Retention, Writer, Written};
 
 const CONFIG: &str = "config.json";
 const MODEL: &str = "model.safetensors";
@@ -38,6 +44,7 @@ const TRAINER: &str = "trainer.safetensors";
 const RUN: &str = "run.json";
 const MANIFEST: &str = "manifest.json";
 const LATEST: &str = "latest";
+const BEST: &str = "best";
 
 /// A file to be written: name and content.
 type NamedBytes = (&'static str, Vec<u8>);

@@ -48,8 +48,23 @@ fn beside(path: &Path, suffix: &str) -> std::path::PathBuf {
     name.into()
 }
 
-fn remove(path: &Path) -> Result<(), CheckpointError> {
-    match fs::remove_dir_all(path) {
+/// Takes a published directory away: under another name first, so that nobody meets a part of it.
+pub(super) fn retire(path: &Path) -> Result<(), CheckpointError> {
+    let staging = beside(path, "tmp");
+    remove(&staging)?;
+    step("rename", path, fs::rename(path, &staging))?;
+    sync_directory(parent(path)?)?;
+    remove(&staging)
+}
+
+/// Removes a file or a directory; what is not there is no error.
+pub(super) fn remove(path: &Path) -> Result<(), CheckpointError> {
+    let removed = match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         result => step("remove", path, result),
     }

@@ -51,7 +51,7 @@ pub fn read_latest(dir: &Path) -> Result<Latest, CheckpointError> {
 }
 
 /// Numbers of all published steps, ascending.
-fn steps(dir: &Path) -> Result<Vec<u64>, CheckpointError> {
+pub(super) fn steps(dir: &Path) -> Result<Vec<u64>, CheckpointError> {
     let refuse = |source| CheckpointError::Io {
         action: "list",
         path: dir.to_owned(),
@@ -64,13 +64,32 @@ fn steps(dir: &Path) -> Result<Vec<u64>, CheckpointError> {
     let mut steps = Vec::new();
     for entry in entries {
         let name = entry.map_err(refuse)?.file_name();
-        let number = name
-            .to_str()
-            .and_then(|name| name.strip_prefix("step-")?.parse::<u64>().ok());
-        steps.extend(number);
+        steps.extend(name.to_str().and_then(step_of));
     }
     steps.sort_unstable();
     Ok(steps)
+}
+
+/// The step that a directory's name says, if it is a checkpoint's.
+pub(super) fn step_of(name: &str) -> Option<u64> {
+    name.strip_prefix("step-")?.parse().ok()
+}
+
+/// Compares every file of a step's directory with its manifest; the step, or what is wrong.
+pub(super) fn intact(path: &Path) -> Result<u64, String> {
+    let manifest = std::fs::read(path.join(MANIFEST)).map_err(|e| format!("{MANIFEST}: {e}"))?;
+    Manifest::parse_any(&manifest)?.verify(path)
+}
+
+/// The caller's own state in one step's `run.json`, if it is whole.
+pub fn run_of(dir: &Path, step: u64) -> Option<String> {
+    let path = dir.join(format!("step-{step}"));
+    let manifest = std::fs::read(path.join(MANIFEST)).ok()?;
+    let run = Manifest::parse(&manifest, step)
+        .ok()?
+        .read(&path, RUN)
+        .ok()?;
+    String::from_utf8(run).ok()
 }
 
 /// Reads one step's directory; says what is wrong if it is not whole.

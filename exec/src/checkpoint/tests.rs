@@ -216,3 +216,100 @@ fn a_drafter_can_be_exported_alone() {
     let again = write_drafter(&dir, drafter.config(), drafter.weights(), DType::F32);
     assert!(matches!(again, Err(CheckpointError::Exists { .. })));
 }
+
+/// Names in a checkpoint directory, in order.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_newest_stay_and_the_best_is_never_rotated_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let retention = Retention {
+        keep: 2,
+        best: None,
+    };
+    let writer = Writer::start(dir.path(), retention).unwrap();
+    let one = checkpoint(1);
+    for (step, score) in [(1, 0.5), (2, 0.9), (3, f64::NAN), (4, 0.7), (5, 0.8)] {
+        let next = Checkpoint {
+            step,
+            ..one.clone()
+        };
+        writer.submit(next, Some(score));
+    }
+    let written = writer.finish().unwrap();
+    let best: Vec<u64> = written
+        .iter()
+        .filter(|w| w.is_best)
+        .map(|w| w.step)
+        .collect();
+    assert_eq!(best, [1, 2]);
+    let removed: Vec<u64> = written.iter().flat_map(|w| w.removed.clone()).collect();
+    assert_eq!(removed, [1, 3]);
+    assert_eq!(best_step(dir.path()), Some(2));
+    assert_eq!(
+        names(dir.path()),
+        ["best", "latest", "step-2", "step-4", "step-5"]
+    );
+    assert_eq!(run_of(dir.path(), 2).as_deref(), Some(r#"{"cursor": 7}"#));
+}
+
+#[test]
+fn a_run_that_goes_on_knows_the_best_so_far_and_clears_what_a_kill_left() {
+    let dir = tempfile::tempdir().unwrap();
+    checkpoint(7).write(dir.path()).unwrap();
+    fs::create_dir(dir.path().join("step-8.tmp")).unwrap();
+    fs::write(dir.path().join("step-8.tmp").join(MODEL), "half").unwrap();
+    fs::write(dir.path().join("latest.tmp"), "ste").unwrap();
+    fs::write(dir.path().join("theirs.tmp"), "kept").unwrap();
+    let retention = Retention {
+        keep: 0,
+        best: Some(0.6),
+    };
+    let writer = Writer::start(dir.path(), retention).unwrap();
+    assert_eq!(names(dir.path()), ["latest", "step-7", "theirs.tmp"]);
+    writer.submit(checkpoint(8), Some(0.5));
+    writer.submit(checkpoint(9), Some(0.7));
+    let written = writer.finish().unwrap();
+    assert_eq!(
+        written.iter().map(|w| w.is_best).collect::<Vec<_>>(),
+        [false, true]
+    );
+    assert_eq!(best_step(dir.path()), Some(9));
+    assert_eq!(names(dir.path()).len(), 6);
+}
+
+#[test]
+fn a_writer_says_what_the_disk_refused_and_keeps_what_was_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let retention = Retention {
+        keep: 1,
+        best: None,
+    };
+    let writer = Writer::start(dir.path(), retention).unwrap();
+    writer.submit(checkpoint(3), None);
+    writer.submit(checkpoint(3), None);
+    let error = writer.finish().unwrap_err().to_string();
+    assert!(error.contains("step-3 exists already"), "{error}");
+    assert_eq!(read_latest(dir.path()).unwrap().checkpoint.unwrap().step, 3);
+}
+
+#[test]
+fn a_pointer_that_is_missing_or_torn_hides_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    checkpoint(4).write(dir.path()).unwrap();
+    checkpoint(5).write(dir.path()).unwrap();
+    for torn in [None, Some("step-"), Some("step-77\n")] {
+        match torn {
+            None => fs::remove_file(dir.path().join("latest")).unwrap(),
+            Some(text) => fs::write(dir.path().join("latest"), text).unwrap(),
+        }
+        assert_eq!(read_latest(dir.path()).unwrap().checkpoint.unwrap().step, 5);
+    }
+}

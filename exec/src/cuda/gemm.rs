@@ -15,8 +15,17 @@ pub(crate) const WORKSPACE_BYTES: usize = 64 << 20;
 /// Candidates timed for a shape.
 const CANDIDATES: usize = 8;
 
-/// Runs of each candidate, the first not counted.
-const RUNS: usize = 4;
+/// Runs of each candidate in a burst.
+const BURST_RUNS: usize = 3;
+
+/// Products shorter than this are judged by the burst alone. (ms)
+const LONG_MS: f32 = 0.3;
+
+/// Candidates within this factor of the best burst are run under load.
+const NEAR: f32 = 1.15;
+
+/// How long each is run under load, in each order. (ms)
+const SUSTAINED_MS: f32 = 60.0;
 
 /// How a kernel is chosen for a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -281,34 +290,11 @@ impl Gemm {
         source: u64,
         [alpha, beta]: [f32; 2],
     ) -> Result<(), CudaError> {
-        let [batch, rows, columns] = c.shape();
-        let inner = a.columns;
-        let fits = a.rows == rows
-            && b.columns == columns
-            && b.rows == inner
-            && [a.batch, b.batch] == [batch; 2]
-            && a.extent() <= a.ptr.len()
-            && b.extent() <= b.ptr.len()
-            && c.fits();
-        if !fits {
-            let (a, b) = ([a.batch, a.rows, a.columns], [b.batch, b.rows, b.columns]);
-            let c = c.shape();
-            return Err(CudaError::Shape(format!(
-                "a product of {a:?} and {b:?} into {c:?} (batch, rows, columns) does not fit"
-            )));
-        }
-        if batch * rows * columns == 0 {
+        let shape = fit(&a, &b, &c)?;
+        if shape.batch * shape.rows * shape.columns == 0 {
             return Ok(());
         }
         stream.gpu().bind()?;
-        let shape = Shape {
-            batch,
-            rows,
-            columns,
-            inner,
-            places: [a.place(), b.place(), c.place()],
-            is_f32: matches!(c, Output::F32(_)),
-        };
         let call = Call {
             addresses: [a.ptr.address(), b.ptr.address(), source, c.address()],
             alpha,
@@ -342,38 +328,83 @@ impl Gemm {
             )));
         };
         plan.algorithm = first.algo;
-        let mut best = f32::INFINITY;
-        for candidate in candidates.iter().filter(|_| candidates.len() > 1) {
-            // A candidate that does not run is not taken.
-            let Ok(ms) = self.time(stream, &plan, &candidate.algo, call) else {
-                continue;
-            };
-            if ms < best {
-                (best, plan.algorithm) = (ms, candidate.algo);
-            }
+        let times = match candidates.len() {
+            1 => Vec::new(),
+            _ => self.survey(stream, &plan, &candidates, call)?,
+        };
+        let timed = times.iter().zip(&candidates);
+        if let Some((_, best)) = timed.min_by(|a, b| a.0.total_cmp(b.0)) {
+            plan.algorithm = best.algo;
         }
         Ok(plan)
     }
 
-    /// Milliseconds of the fastest run after the first.
-    fn time(
+    /// Milliseconds of each candidate; infinite for one that does not run or is far behind.
+    ///
+    /// A GPU under load is held back by its power limit, and the kernel that is fastest in a short burst need not be the fastest then. So
+    /// candidates near the best are run long enough to feel the limit, once in each order.
+    fn survey(
         &self,
         stream: &Stream,
         plan: &Plan,
-        algorithm: &sys::cublasLtMatmulAlgo_t,
+        candidates: &[sys::cublasLtMatmulHeuristicResult_t],
         call: &Call,
-    ) -> Result<f32, CudaError> {
-        let mut best = f32::INFINITY;
-        for run in 0..RUNS {
+    ) -> Result<Vec<f32>, CudaError> {
+        let time = |at: usize, runs: usize| -> Result<f32, CudaError> {
             let start = stream.record_timed()?;
-            self.run(stream, plan, algorithm, call)?;
-            let end = stream.record_timed()?;
-            let ms = start.elapsed_ms(&end)?;
-            if run > 0 {
-                best = best.min(ms);
+            for _ in 0..runs {
+                self.run(stream, plan, &candidates[at].algo, call)?;
             }
+            Ok(start.elapsed_ms(&stream.record_timed()?)? / runs as f32)
+        };
+        let burst = |at: usize| time(at, 1).and_then(|_| time(at, BURST_RUNS));
+        let mut times: Vec<f32> = (0..candidates.len())
+            .map(|at| burst(at).unwrap_or(f32::INFINITY))
+            .collect();
+        let best = times.iter().copied().fold(f32::INFINITY, f32::min);
+        if !best.is_finite() || best < LONG_MS {
+            return Ok(times);
         }
-        Ok(best)
+        let near: Vec<usize> = (0..times.len())
+            .filter(|&at| times[at] < NEAR * best)
+            .collect();
+        let runs = ((SUSTAINED_MS / best) as usize).max(2);
+        // The first of them warms the GPU for the others and is timed again.
+        time(near[0], 2 * runs)?;
+        let mut sums = vec![0.0; times.len()];
+        for &at in near.iter().chain(near.iter().rev()) {
+            sums[at] += time(at, runs)? / 2.0;
+        }
+        for (time, sum) in times.iter_mut().zip(sums) {
+            *time = if sum > 0.0 { sum } else { f32::INFINITY };
+        }
+        Ok(times)
+    }
+
+    /// The library's candidates for a product, each with its settings and milliseconds.
+    ///
+    /// # Errors
+    /// As [`Gemm::multiply`].
+    pub fn candidates(
+        &self,
+        stream: &Stream,
+        a: Matrix<bf16>,
+        b: Matrix<bf16>,
+        c: Matrix<bf16>,
+        wanted: usize,
+    ) -> Result<Vec<(String, f32)>, CudaError> {
+        let c = Output::Bf16(c);
+        let shape = fit(&a, &b, &c)?;
+        let call = Call {
+            addresses: [a.ptr.address(), b.ptr.address(), c.address(), c.address()],
+            alpha: 1.0,
+            beta: 0.0,
+        };
+        let plan = Plan::new(&shape, c.kind())?;
+        let candidates = plan.candidates(self.handle, &shape, wanted)?;
+        let times = self.survey(stream, &plan, &candidates, &call)?;
+        let settings = candidates.iter().map(|candidate| settings(&candidate.algo));
+        Ok(settings.zip(times).collect())
     }
 
     fn run(
@@ -407,6 +438,63 @@ impl Gemm {
         }
         .named("cublasLtMatmul")
     }
+}
+
+/// The shape of a product whose matrices fit each other and their memory.
+fn fit(a: &Matrix<bf16>, b: &Matrix<bf16>, c: &Output) -> Result<Shape, CudaError> {
+    let [batch, rows, columns] = c.shape();
+    let inner = a.columns;
+    let fits = a.rows == rows
+        && b.columns == columns
+        && b.rows == inner
+        && [a.batch, b.batch] == [batch; 2]
+        && a.extent() <= a.ptr.len()
+        && b.extent() <= b.ptr.len()
+        && c.fits();
+    if fits {
+        return Ok(Shape {
+            batch,
+            rows,
+            columns,
+            inner,
+            places: [a.place(), b.place(), c.place()],
+            is_f32: matches!(c, Output::F32(_)),
+        });
+    }
+    let (a, b) = ([a.batch, a.rows, a.columns], [b.batch, b.rows, b.columns]);
+    let c = c.shape();
+    Err(CudaError::Shape(format!(
+        "a product of {a:?} and {b:?} into {c:?} (batch, rows, columns) does not fit"
+    )))
+}
+
+/// A kernel's settings: its number, tile, stages, cluster and order of tiles, as the library numbers them.
+fn settings(algorithm: &sys::cublasLtMatmulAlgo_t) -> String {
+    use sys::cublasLtMatmulAlgoConfigAttributes_t as Attribute;
+    let attributes = [
+        ("kernel", Attribute::CUBLASLT_ALGO_CONFIG_ID),
+        ("tile", Attribute::CUBLASLT_ALGO_CONFIG_TILE_ID),
+        ("stages", Attribute::CUBLASLT_ALGO_CONFIG_STAGES_ID),
+        ("cluster", Attribute::CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID),
+        ("order", Attribute::CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
+    ];
+    let each = attributes.map(|(name, attribute)| {
+        let (mut value, mut written) = (0u32, 0usize);
+        // SAFETY: there is room for the four bytes that are asked for.
+        let _ = unsafe {
+            sys::cublasLtMatmulAlgoConfigGetAttribute(
+                algorithm,
+                attribute,
+                (&raw mut value).cast(),
+                size_of::<u32>(),
+                &raw mut written,
+            )
+        };
+        // Some attributes are 16 bits wide.
+        let value = if written == 2 { value & 0xffff } else { value };
+        format!("{name} {value}")
+    });
+    each.join(" ")
 }
 
 impl Drop for Gemm {

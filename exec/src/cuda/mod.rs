@@ -11,12 +11,14 @@
 //! `unsafe` stands in these files alone: calls into the libraries and launches of kernels. Each launch is wrapped in a function that
 //! checks lengths.
 
+mod cudnn;
 mod device;
 pub mod drafter;
 mod error;
 mod gemm;
 mod kernels;
 mod pool;
+pub mod target;
 
 pub use device::{Event, Gpu, Stream};
 pub use error::CudaError;

@@ -1,5 +1,7 @@
 //! Why a line of JSONL is no record.
 
+use super::template::TemplateFault;
+
 /// Why a line is no record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRecord {
@@ -25,7 +27,7 @@ pub enum BadRecord {
     },
     /// An object without any accepted set of keys.
     #[error(
-        "unknown record with {found}: accepted are messages, conversations, input_ids + loss_mask, \
+        "unknown record with {found}: accepted are messages, conversations, input_ids + loss_mask or packed_loss_mask, \
          prompt + response, prompt + completion, or text"
     )]
     UnknownShape {
@@ -39,6 +41,26 @@ pub enum BadRecord {
         ids: usize,
         /// Number of mask values.
         mask: usize,
+    },
+    /// A `packed_loss_mask` that is none, or does not fit.
+    #[error("packed_loss_mask cannot be used: {reason}")]
+    PackedMask {
+        /// Why.
+        reason: String,
+    },
+    /// The chat template has no text for the conversation.
+    #[error("{0}")]
+    Template(TemplateFault),
+    /// A field that carries words, and no template that would show them.
+    #[error(
+        "message {message} has {field}, which the built-in chat format cannot show: set \
+         chat_template, or use a tokenizer with a template"
+    )]
+    NeedsTemplate {
+        /// Which message, from 1.
+        message: usize,
+        /// The field.
+        field: &'static str,
     },
     /// A message from nobody known.
     #[error(

@@ -1,5 +1,9 @@
 //! Who said what, and which of it the drafter learns from.
 
+use std::collections::BTreeMap;
+
+use minijinja::value::Value;
+
 /// Speaker of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -45,6 +49,70 @@ pub struct Message {
     pub content: String,
 }
 
+/// A turn with whatever else the record says about it, such as `reasoning_content` or `tool_calls`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Turn {
+    /// Who says what.
+    pub message: Message,
+    /// Further fields, which a chat template sees as it sees `role` and `content`.
+    pub fields: BTreeMap<String, Value>,
+}
+
+/// A record's turns, and the tools they may call.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Conversation {
+    /// The turns in order.
+    pub turns: Vec<Turn>,
+    /// What a template finds as `tools`; none where the record names no tools.
+    pub tools: Value,
+}
+
+impl Conversation {
+    /// A conversation of plain messages.
+    pub fn of(messages: &[Message]) -> Self {
+        let turn = |message: &Message| Turn {
+            message: message.clone(),
+            fields: BTreeMap::new(),
+        };
+        Self {
+            turns: messages.iter().map(turn).collect(),
+            tools: Value::from(()),
+        }
+    }
+
+    /// The turns as a template sees them.
+    pub(super) fn values(&self) -> Vec<Value> {
+        let value = |turn: &Turn| {
+            let own = [
+                ("role".to_owned(), Value::from(turn.message.role.name())),
+                (
+                    "content".to_owned(),
+                    Value::from(turn.message.content.as_str()),
+                ),
+            ];
+            let further = turn
+                .fields
+                .iter()
+                .map(|(key, value)| (key.clone(), value.clone()));
+            own.into_iter().chain(further).collect()
+        };
+        self.turns.iter().map(value).collect()
+    }
+
+    /// What is said, turn by turn.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.turns.iter().map(|turn| turn.message.content.as_str())
+    }
+
+    /// Indices of the turns of `role`.
+    pub(super) fn turns_of(&self, role: Role) -> impl DoubleEndedIterator<Item = usize> {
+        let turns = self.turns.iter().enumerate();
+        turns
+            .filter(move |(_, turn)| turn.message.role == role)
+            .map(|(i, _)| i)
+    }
+}
+
 /// Token ids of one record with one loss flag (0 or 1) for each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tokens {
@@ -55,6 +123,11 @@ pub struct Tokens {
 }
 
 impl Tokens {
+    /// Number of loss-bearing tokens.
+    pub(super) fn loss_tokens(&self) -> u64 {
+        self.mask.iter().map(|&flag| u64::from(flag)).sum()
+    }
+
     /// Appends tokens that all bear loss, or all do not.
     pub(super) fn extend(&mut self, ids: impl IntoIterator<Item = u32>, bears_loss: bool) {
         self.ids.extend(ids);

@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Tally of one load; every record read is in exactly one of the outcomes.
 ///
 /// Invariant: `records` = `accepted` + `bad` + `empty` + `all_masked` + `too_few_loss_tokens` +
 /// `over_long` (see [`Counts::balanced`]).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Counts {
     /// Records read: non-blank JSONL lines and pieces of plain text.
     pub records: u64,
@@ -24,6 +27,20 @@ pub struct Counts {
     pub too_few_loss_tokens: u64,
     /// Records above `max_len` that were left out.
     pub over_long: u64,
+    /// Records of which the template shows no answer as the model would give it; among `all_masked`.
+    pub hidden: u64,
+    /// Records in which some answers bear no loss, since the template rewrites them when later turns come.
+    pub partly_learned: u64,
+    /// Answers without loss in those records.
+    pub answers_unlearned: u64,
+    /// Records whose `id` an earlier one has; they are samples like any other.
+    pub ids_repeated: u64,
+    /// Tokens cut off to meet `max_len`.
+    pub tokens_cut: u64,
+    /// Loss-bearing tokens of all records, before any rule.
+    pub loss_tokens: u64,
+    /// Loss-bearing tokens of the samples.
+    pub loss_tokens_kept: u64,
     /// Blank lines of JSONL files, which are no records.
     pub blank_lines: u64,
     /// Files read.
@@ -47,6 +64,20 @@ impl Counts {
     /// Records that became no sample.
     pub fn dropped(&self) -> u64 {
         self.bad + self.empty + self.all_masked + self.too_few_loss_tokens + self.over_long
+    }
+
+    /// Share of the loss-bearing tokens that reach training, from 0 to 1.
+    pub fn loss_kept_share(&self) -> f64 {
+        if self.loss_tokens == 0 {
+            1.0
+        } else {
+            self.loss_tokens_kept as f64 / self.loss_tokens as f64
+        }
+    }
+
+    /// Whether anything was left out, cut or found odd that the user should hear of.
+    pub fn is_notable(&self) -> bool {
+        self.dropped() + self.truncated + self.partly_learned + self.ids_repeated > 0
     }
 
     /// Counts one record that became no sample.
@@ -91,6 +122,13 @@ impl fmt::Display for Counts {
             (self.all_masked, "without a loss token"),
             (self.too_few_loss_tokens, "with too few loss tokens"),
             (self.over_long, "over max_len"),
+            (self.tokens_cut, "tokens cut off"),
+            (
+                self.partly_learned,
+                "with answers that the template rewrites",
+            ),
+            (self.answers_unlearned, "such answers without loss"),
+            (self.ids_repeated, "with the id of an earlier one"),
             (self.files_hidden, "hidden files skipped"),
             (self.files_binary, "binary files skipped"),
             (self.files_json, "json files without records skipped"),
@@ -99,6 +137,11 @@ impl fmt::Display for Counts {
             if count > 0 {
                 write!(f, ", {count} {what}")?;
             }
+        }
+        if self.accepted > 0 && self.loss_tokens_kept < self.loss_tokens {
+            let percent = 100.0 * self.loss_kept_share();
+            let of = self.loss_tokens;
+            write!(f, ", {percent:.2} % of {of} loss tokens kept")?;
         }
         Ok(())
     }
@@ -120,6 +163,15 @@ pub enum DropReason {
 }
 
 impl DropReason {
+    /// All reasons, in the order of their numbers in a token store.
+    pub(super) const ALL: [Self; 5] = [
+        Self::Bad,
+        Self::Empty,
+        Self::AllMasked,
+        Self::TooFewLossTokens,
+        Self::OverLong,
+    ];
+
     /// The name reports print.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,11 +1,16 @@
-//! The samples of a run, stored flat.
+//! The samples of a run: in memory, or in a token store that is mapped.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::chat::Tokens;
 use super::counts::{Counts, DropReason};
 use super::digest::{Digest, scrambled};
-use super::error::{DataError, Place, Result};
+use super::error::{Place, Result};
+use super::loader::Sink;
+use super::source_file::Seen;
+use super::token_store::Mapped;
 
 /// One training sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,44 +23,50 @@ pub struct Sample {
     pub loss_mask: Vec<u8>,
 }
 
-/// All samples of a run: 5 bytes a token and 16 bytes a sample.
+/// All samples of a run: 5 bytes a token and 24 bytes a sample, in memory or mapped.
 ///
 /// Invariant: no sample is empty, and its mask is as long as its ids.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Dataset {
-    ids: Vec<u32>,
-    mask: Vec<u8>,
-    /// Where each sample begins in `ids`, and after the last the end.
-    offsets: Vec<u64>,
-    files: Vec<PathBuf>,
-    /// File and line at which each sample begins.
-    places: Vec<(u32, u32)>,
-    /// File and line of every record that became no sample.
-    dropped: Vec<(u32, u32, DropReason)>,
+    samples: Samples,
+    /// The samples that count, in ascending order; all of them where there is no list.
+    chosen: Option<Vec<u32>>,
     counts: Counts,
 }
 
+#[derive(Debug, Clone)]
+enum Samples {
+    Owned(Arc<Owned>),
+    Mapped(Arc<Mapped>),
+}
+
 impl Dataset {
-    pub(super) fn new() -> Self {
+    pub(super) fn owned(samples: Owned, counts: Counts) -> Self {
         Self {
-            ids: Vec::new(),
-            mask: Vec::new(),
-            offsets: vec![0],
-            files: Vec::new(),
-            places: Vec::new(),
-            dropped: Vec::new(),
-            counts: Counts::default(),
+            samples: Samples::Owned(Arc::new(samples)),
+            chosen: None,
+            counts,
+        }
+    }
+
+    pub(super) fn mapped(samples: Mapped, counts: Counts) -> Self {
+        Self {
+            samples: Samples::Mapped(Arc::new(samples)),
+            chosen: None,
+            counts,
         }
     }
 
     /// Number of samples.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.chosen
+            .as_ref()
+            .map_or_else(|| self.samples.len(), Vec::len)
     }
 
     /// Whether there is no sample; never so for a data set that was loaded.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.len() == 0
     }
 
     /// Length of sample `i` in tokens.
@@ -63,7 +74,8 @@ impl Dataset {
     /// # Panics
     /// `i` is not below [`len`](Self::len); so for every method that takes an index.
     pub fn length(&self, i: usize) -> u32 {
-        u32::try_from(self.ids(i).len()).expect("a sample is at most max_len tokens, a u32")
+        let range = self.samples.range(self.stored(i));
+        u32::try_from(range.len()).expect("a sample is at most max_len tokens, a u32")
     }
 
     /// Lengths of all samples in tokens.
@@ -73,22 +85,36 @@ impl Dataset {
 
     /// Tokens of all samples.
     pub fn tokens(&self) -> u64 {
-        self.ids.len() as u64
+        (0..self.len()).map(|i| u64::from(self.length(i))).sum()
     }
 
     /// Loss-bearing tokens of all samples.
     pub fn loss_tokens(&self) -> u64 {
-        self.mask.iter().map(|&flag| u64::from(flag)).sum()
+        let of = |i| {
+            self.mask(i)
+                .iter()
+                .map(|&flag| u64::from(flag))
+                .sum::<u64>()
+        };
+        (0..self.len()).map(of).sum()
     }
 
     /// Token ids of sample `i`.
     pub fn ids(&self, i: usize) -> &[u32] {
-        &self.ids[self.range(i)]
+        let range = self.samples.range(self.stored(i));
+        match &self.samples {
+            Samples::Owned(owned) => &owned.ids[range],
+            Samples::Mapped(mapped) => &mapped.ids()[range],
+        }
     }
 
     /// Loss mask of sample `i`: 1 where a token bears loss, else 0.
     pub fn mask(&self, i: usize) -> &[u8] {
-        &self.mask[self.range(i)]
+        let range = self.samples.range(self.stored(i));
+        match &self.samples {
+            Samples::Owned(owned) => &owned.mask[range],
+            Samples::Mapped(mapped) => &mapped.mask()[range],
+        }
     }
 
     /// A copy of sample `i`.
@@ -101,18 +127,40 @@ impl Dataset {
         }
     }
 
+    /// The `id` of the record that sample `i` was made of, where it has one.
+    pub fn name(&self, i: usize) -> Option<&str> {
+        let i = self.stored(i);
+        let name = match &self.samples {
+            Samples::Owned(owned) => owned.name(i),
+            Samples::Mapped(mapped) => mapped.name(i),
+        };
+        Some(name).filter(|name| !name.is_empty())
+    }
+
     /// The file and line at which sample `i` begins.
     pub fn place(&self, i: usize) -> Place {
-        let (file, line) = self.places[i];
-        self.place_of(file, line)
+        let i = self.stored(i);
+        let place = match &self.samples {
+            Samples::Owned(owned) => owned.places[i],
+            Samples::Mapped(mapped) => mapped.place(i),
+        };
+        self.samples.place(place)
     }
 
     /// Every record that became no sample, in the order read, with where it begins; a subset keeps
     /// the list of the whole.
     pub fn dropped(&self) -> impl ExactSizeIterator<Item = (Place, DropReason)> {
-        self.dropped
-            .iter()
-            .map(|&(file, line, reason)| (self.place_of(file, line), reason))
+        let number = match &self.samples {
+            Samples::Owned(owned) => owned.dropped.len(),
+            Samples::Mapped(mapped) => mapped.dropped_len(),
+        };
+        (0..number).map(|i| {
+            let (file, line, reason) = match &self.samples {
+                Samples::Owned(owned) => owned.dropped[i],
+                Samples::Mapped(mapped) => mapped.dropped(i),
+            };
+            (self.samples.place((file, line)), reason)
+        })
     }
 
     /// What was read and what was dropped; a subset keeps the counts of the whole.
@@ -125,11 +173,7 @@ impl Dataset {
     pub fn digest(&self) -> u64 {
         let mut digest = Digest::new();
         for i in 0..self.len() {
-            digest.add(&self.length(i).to_le_bytes());
-            for id in self.ids(i) {
-                digest.add(&id.to_le_bytes());
-            }
-            digest.add(self.mask(i));
+            add_sample(&mut digest, self.ids(i), self.mask(i));
         }
         digest.finish()
     }
@@ -150,64 +194,106 @@ impl Dataset {
         drawn.sort_by_cached_key(|&i| (scrambled(seed, i as u64), i));
         drawn.truncate(samples_max);
         drawn.sort_unstable();
-        let mut subset = Self {
-            files: self.files.clone(),
-            dropped: self.dropped.clone(),
-            counts: self.counts.clone(),
-            ..Self::new()
+        let number =
+            |i: usize| u32::try_from(self.stored(i)).expect("there are at most u32::MAX samples");
+        Self {
+            chosen: Some(drawn.into_iter().map(number).collect()),
+            ..self.clone()
+        }
+    }
+
+    /// Where sample `i` stands among all that are stored.
+    fn stored(&self, i: usize) -> usize {
+        self.chosen.as_ref().map_or(i, |chosen| chosen[i] as usize)
+    }
+}
+
+impl PartialEq for Dataset {
+    /// Equal samples from equal places, wherever they are kept.
+    fn eq(&self, other: &Self) -> bool {
+        let same = |i| {
+            (self.ids(i), self.mask(i), self.name(i), self.place(i))
+                == (other.ids(i), other.mask(i), other.name(i), other.place(i))
         };
-        for i in drawn {
-            subset.push(self.ids(i), self.mask(i), self.places[i]);
+        self.counts == other.counts
+            && self.len() == other.len()
+            && (0..self.len()).all(same)
+            && self.dropped().eq(other.dropped())
+    }
+}
+
+impl Samples {
+    fn len(&self) -> usize {
+        match self {
+            Self::Owned(owned) => owned.places.len(),
+            Self::Mapped(mapped) => mapped.len(),
         }
-        subset
     }
 
-    /// Adds a file; samples and drops that follow are of this file, until the next.
-    pub(super) fn add_file(&mut self, path: &Path) -> Result<()> {
-        if self.files.len() == u32::MAX as usize {
-            return Err(DataError::TooMany {
-                path: path.to_path_buf(),
-                what: "files",
-                limit: u32::MAX,
-            });
+    fn range(&self, i: usize) -> Range<usize> {
+        match self {
+            Self::Owned(owned) => owned.offsets[i] as usize..owned.offsets[i + 1] as usize,
+            Self::Mapped(mapped) => mapped.range(i),
         }
-        self.files.push(path.to_path_buf());
-        self.counts.files += 1;
-        Ok(())
     }
 
-    /// Adds a record that became a sample.
-    pub(super) fn accept(&mut self, tokens: &Tokens, line: u32, truncated: bool) -> Result<()> {
-        assert_eq!(
-            tokens.ids.len(),
-            tokens.mask.len(),
-            "a mask is as long as its ids"
-        );
-        assert!(!tokens.ids.is_empty(), "no sample is empty");
-        let file = self.last_file();
-        if self.len() == u32::MAX as usize {
-            let path = self.files[file as usize].clone();
-            return Err(DataError::TooMany {
-                path,
-                what: "samples",
-                limit: u32::MAX,
-            });
+    fn place(&self, (file, line): (u32, u32)) -> Place {
+        let files = match self {
+            Self::Owned(owned) => &owned.files,
+            Self::Mapped(mapped) => mapped.files(),
+        };
+        Place {
+            path: files[file as usize].clone(),
+            line,
+            column: None,
         }
-        self.counts.records += 1;
-        self.counts.accepted += 1;
-        self.counts.truncated += u64::from(truncated);
-        self.push(&tokens.ids, &tokens.mask, (file, line));
-        Ok(())
+    }
+}
+
+/// Adds a sample to the digest of a data set.
+pub(super) fn add_sample(digest: &mut Digest, ids: &[u32], mask: &[u8]) {
+    let length = u32::try_from(ids.len()).expect("a sample is at most max_len tokens, a u32");
+    digest.add(&length.to_le_bytes());
+    for id in ids {
+        digest.add(&id.to_le_bytes());
+    }
+    digest.add(mask);
+}
+
+/// Samples in memory, stored flat.
+#[derive(Debug, Clone)]
+pub(super) struct Owned {
+    ids: Vec<u32>,
+    mask: Vec<u8>,
+    /// Where each sample begins in `ids`, and after the last the end.
+    offsets: Vec<u64>,
+    files: Vec<PathBuf>,
+    /// File and line at which each sample begins.
+    places: Vec<(u32, u32)>,
+    /// Names of all samples, one behind another, and where each ends.
+    names: String,
+    name_ends: Vec<u64>,
+    /// File and line of every record that became no sample.
+    dropped: Vec<(u32, u32, DropReason)>,
+}
+
+impl Owned {
+    pub(super) fn new() -> Self {
+        Self {
+            ids: Vec::new(),
+            mask: Vec::new(),
+            offsets: vec![0],
+            files: Vec::new(),
+            places: Vec::new(),
+            names: String::new(),
+            name_ends: Vec::new(),
+            dropped: Vec::new(),
+        }
     }
 
-    /// Adds a record that became none.
-    pub(super) fn drop_record(&mut self, line: u32, reason: DropReason) {
-        self.counts.count_drop(reason);
-        self.dropped.push((self.last_file(), line, reason));
-    }
-
-    pub(super) fn counts_mut(&mut self) -> &mut Counts {
-        &mut self.counts
+    fn name(&self, i: usize) -> &str {
+        let start = i.checked_sub(1).map_or(0, |before| self.name_ends[before]);
+        &self.names[start as usize..self.name_ends[i] as usize]
     }
 
     fn last_file(&self) -> u32 {
@@ -218,24 +304,37 @@ impl Dataset {
             .expect("a record comes from a file");
         u32::try_from(last).expect("there are at most u32::MAX files")
     }
+}
 
-    fn place_of(&self, file: u32, line: u32) -> Place {
-        Place {
-            path: self.files[file as usize].clone(),
-            line,
-            column: None,
-        }
+impl Sink for Owned {
+    fn begin_file(&mut self, path: &Path) -> Result<()> {
+        self.files.push(path.to_path_buf());
+        Ok(())
     }
 
-    fn push(&mut self, ids: &[u32], mask: &[u8], place: (u32, u32)) {
-        self.ids.extend_from_slice(ids);
-        self.mask.extend_from_slice(mask);
+    fn end_file(&mut self, _: &Path, _: Seen) -> Result<()> {
+        Ok(())
+    }
+
+    fn sample(&mut self, tokens: &Tokens, line: u32, name: Option<&str>) -> Result<()> {
+        assert_eq!(
+            tokens.ids.len(),
+            tokens.mask.len(),
+            "a mask is as long as its ids"
+        );
+        assert!(!tokens.ids.is_empty(), "no sample is empty");
+        self.ids.extend_from_slice(&tokens.ids);
+        self.mask.extend_from_slice(&tokens.mask);
         self.offsets.push(self.ids.len() as u64);
-        self.places.push(place);
+        self.places.push((self.last_file(), line));
+        self.names.push_str(name.unwrap_or(""));
+        self.name_ends.push(self.names.len() as u64);
+        Ok(())
     }
 
-    fn range(&self, i: usize) -> std::ops::Range<usize> {
-        self.offsets[i] as usize..self.offsets[i + 1] as usize
+    fn dropped(&mut self, line: u32, reason: DropReason) -> Result<()> {
+        self.dropped.push((self.last_file(), line, reason));
+        Ok(())
     }
 }
 
@@ -243,19 +342,30 @@ impl Dataset {
 mod tests {
     use super::*;
 
-    fn of_lengths(lengths: &[usize]) -> Dataset {
-        let mut dataset = Dataset::new();
-        dataset.add_file(Path::new("f.jsonl")).expect("first file");
-        for (i, &length) in lengths.iter().enumerate() {
+    fn of(samples: &[&[u32]], mask: &[u8]) -> Dataset {
+        let mut owned = Owned::new();
+        owned.begin_file(Path::new("f.jsonl")).expect("memory");
+        let mut mask = mask.iter().copied();
+        for (line, ids) in (1..).zip(samples) {
             let tokens = Tokens {
-                ids: vec![i as u32; length],
-                mask: vec![1; length],
+                ids: ids.to_vec(),
+                mask: mask.by_ref().take(ids.len()).collect(),
             };
-            dataset
-                .accept(&tokens, i as u32 + 1, false)
-                .expect("few samples");
+            let name = format!("s{line}");
+            let name = (line % 2 == 0).then_some(name.as_str());
+            owned.sample(&tokens, line, name).expect("memory");
         }
-        dataset
+        Dataset::owned(owned, Counts::default())
+    }
+
+    fn of_lengths(lengths: &[usize]) -> Dataset {
+        let ids = lengths
+            .iter()
+            .enumerate()
+            .map(|(i, &length)| vec![i as u32; length]);
+        let ids: Vec<_> = ids.collect();
+        let ids: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
+        of(&ids, &vec![1; lengths.iter().sum()])
     }
 
     #[test]
@@ -274,6 +384,10 @@ mod tests {
         assert_eq!(dataset.sample(2), expected);
         assert_eq!(dataset.place(1).to_string(), "f.jsonl:2");
         assert!(!dataset.is_empty());
+        assert_eq!(
+            (dataset.name(0), dataset.name(1), dataset.name(2)),
+            (None, Some("s2"), None)
+        );
     }
 
     #[test]
@@ -281,12 +395,9 @@ mod tests {
         let base = of_lengths(&[2, 1]);
         assert_eq!(base.digest(), of_lengths(&[2, 1]).digest());
         assert_eq!(base.digest_hex(), format!("{:016x}", base.digest()));
-        let mut masked = base.clone();
-        masked.mask[1] = 0;
-        let mut other_id = base.clone();
-        other_id.ids[2] = 9;
-        let mut other_border = base.clone();
-        other_border.offsets[1] = 1;
+        let masked = of(&[&[0, 0], &[1]], &[1, 0, 1]);
+        let other_id = of(&[&[0, 0], &[9]], &[1; 3]);
+        let other_border = of(&[&[0], &[0, 1]], &[1; 3]);
         let digests = [&base, &masked, &other_id, &other_border].map(Dataset::digest);
         for (i, digest) in digests.iter().enumerate() {
             assert!(!digests[..i].contains(digest), "digest {i} repeats");

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::bad_record::BadRecord;
 use super::counts::Counts;
 use super::rules::Rules;
+use super::token_store::StoreError;
 
 /// Result of everything in this module.
 pub(super) type Result<T, E = DataError> = std::result::Result<T, E>;
@@ -18,8 +19,10 @@ pub enum DataErrorKind {
     Usage,
     /// The text or the records themselves are wrong.
     Content,
-    /// The operating system could not read what was named.
+    /// The operating system could not read what was named, or write the result.
     Io,
+    /// The user asked to stop.
+    Stopped,
 }
 
 /// Why no data set could be made.
@@ -65,10 +68,24 @@ pub enum DataError {
         /// What its loader said.
         reason: String,
     },
+    /// A chat template that is none.
+    #[error("{origin}: cannot be used as a chat template: {reason}")]
+    ChatTemplate {
+        /// Where the template came from.
+        origin: String,
+        /// What is wrong with it, with its line where known.
+        reason: String,
+    },
+    /// The user asked to stop.
+    #[error("stopped as asked; nothing was written")]
+    Stopped,
+    /// A token store that cannot be written, read or used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// Chat data with a tokenizer that has no chat markers.
     #[error(
-        "{}: the tokenizer has no token {token}, which chat data needs: use a ChatML \
-         tokenizer, or data with input_ids and loss_mask",
+        "{}: the tokenizer has no token {token}, which chat data needs: set \
+         chat_template, or use data with input_ids and loss_mask",
         path.display()
     )]
     NoChatToken {
@@ -219,10 +236,13 @@ impl DataError {
             | Self::NotAFile { .. }
             | Self::Rule { .. }
             | Self::Tokenizer { .. }
+            | Self::ChatTemplate { .. }
             | Self::NoChatToken { .. }
             | Self::NoRegistry { .. }
             | Self::NoHome => DataErrorKind::Usage,
             Self::Io { .. } => DataErrorKind::Io,
+            Self::Stopped => DataErrorKind::Stopped,
+            Self::Store(error) => error.kind(),
             Self::NotText { .. }
             | Self::NotJsonLines { .. }
             | Self::BadLine { .. }
@@ -289,7 +309,13 @@ fn way_out(counts: &Counts, rules: &Rules) -> String {
             ),
         ),
         (
-            counts.all_masked,
+            counts.hidden,
+            "set chat_template to one whose last answer begins with its generation prompt, or \
+             that marks it with {% generation %}"
+                .to_owned(),
+        ),
+        (
+            counts.all_masked - counts.hidden.min(counts.all_masked),
             "add assistant messages or a loss_mask that holds a 1".to_owned(),
         ),
         (

@@ -1,6 +1,6 @@
 //! Reads files and applies the rules to every record.
 
-use std::fs::File;
+use std::collections::HashSet;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,18 @@ use rayon::prelude::*;
 use super::bad_record::BadRecord;
 use super::blocks::Blocks;
 use super::chat::Tokens;
+use super::chat_format::{ChatFault, ChatFormat};
 use super::counts::{Counts, DropReason};
-use super::dataset::Dataset;
+use super::dataset::{Dataset, Owned};
+use super::digest::Digest;
 use super::error::{DataError, Place, Result};
 use super::lines::Lines;
 use super::record::Record;
-use super::rules::{OnBadLine, OverLong, PlainText, Rules};
+use super::rules::{LossOn, OnBadLine, OverLong, PlainText, Rules};
+use super::source_file::{Seen, SourceFile};
 use super::tokenizer::{EncodeError, Tokenizer};
 use super::walk::{self, Format};
+use super::watch::{Unwatched, Watch};
 
 /// Reads `inputs` (files and folders) in order and makes a sample of every record that meets
 /// `rules`.
@@ -27,71 +31,121 @@ use super::walk::{self, Format};
 /// The rules contradict each other, a path cannot be read, a record is refused (see [`Rules`]), or
 /// no sample is left.
 pub fn load(inputs: &[PathBuf], tokenizer: &Tokenizer, rules: &Rules) -> Result<Dataset> {
+    load_watched(inputs, tokenizer, rules, &Unwatched)
+}
+
+/// As [`load`], watched.
+///
+/// # Errors
+/// As [`load`], and [`DataError::Stopped`].
+pub fn load_watched(
+    inputs: &[PathBuf],
+    tokenizer: &Tokenizer,
+    rules: &Rules,
+    watch: &dyn Watch,
+) -> Result<Dataset> {
+    let (samples, counts) = read_into(Owned::new(), inputs, tokenizer, rules, watch)?;
+    Ok(Dataset::owned(samples, counts))
+}
+
+/// Reads `inputs` as [`load`] does and hands every sample to `sink`, in order.
+///
+/// # Errors
+/// As [`load`], and what `sink` refuses.
+pub(super) fn read_into<S: Sink>(
+    sink: S,
+    inputs: &[PathBuf],
+    tokenizer: &Tokenizer,
+    rules: &Rules,
+    watch: &dyn Watch,
+) -> Result<(S, Counts)> {
     rules.check()?;
     if inputs.is_empty() {
         return Err(DataError::NoInputs);
     }
+    let chat = ChatFormat::new(tokenizer, rules)?;
     let mut counts = Counts::default();
     let files = walk::files(inputs, rules.line_bytes_max, &mut counts)?;
-    let mut loader = Loader::new(tokenizer, rules, counts);
+    watch.total(files.iter().map(|(path, _)| bytes_of(path)).sum());
+    let mut loader = Loader {
+        tokenizer,
+        chat,
+        rules,
+        vocab: rules.vocab.unwrap_or_else(|| tokenizer.vocab_size()),
+        watch,
+        sink,
+        counts,
+        first_bad: None,
+        names: HashSet::new(),
+    };
     for (path, format) in files {
         loader.file(&path, format)?;
     }
     loader.finish()
 }
 
-struct Loader<'a> {
+/// Bytes of a file, for the progress bar alone.
+fn bytes_of(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+struct Loader<'a, S> {
     tokenizer: &'a Tokenizer,
+    chat: ChatFormat<'a>,
     rules: &'a Rules,
     /// Number of ids the model embeds.
     vocab: u32,
-    dataset: Dataset,
+    watch: &'a dyn Watch,
+    sink: S,
+    counts: Counts,
     first_bad: Option<(Place, BadRecord)>,
+    /// Digests of the ids that records had so far.
+    names: HashSet<u64>,
 }
 
-impl<'a> Loader<'a> {
-    fn new(tokenizer: &'a Tokenizer, rules: &'a Rules, counts: Counts) -> Self {
-        let mut dataset = Dataset::new();
-        *dataset.counts_mut() = counts;
-        let vocab = rules.vocab.unwrap_or_else(|| tokenizer.vocab_size());
-        Self {
-            tokenizer,
-            rules,
-            vocab,
-            dataset,
-            first_bad: None,
-        }
-    }
-
+impl<S: Sink> Loader<'_, S> {
     fn file(&mut self, path: &Path, format: Format) -> Result<()> {
-        self.dataset.add_file(path)?;
-        match format {
-            Format::JsonLines => self.json_lines(path),
-            Format::Plain => self.plain(path),
+        if self.counts.files >= u64::from(u32::MAX) {
+            return Err(too_many(path, "files"));
         }
+        self.counts.files += 1;
+        self.sink.begin_file(path)?;
+        let mut file = SourceFile::open(path, format, self.watch)?;
+        match format {
+            Format::JsonLines => self.json_lines(path, &mut file)?,
+            Format::Plain => self.plain(path, &mut file)?,
+        }
+        self.sink.end_file(path, file.seen())
     }
 
     /// One record a line, blank lines apart.
-    fn json_lines(&mut self, path: &Path) -> Result<()> {
-        let file = File::open(path).map_err(|e| DataError::io(path, e))?;
+    fn json_lines(&mut self, path: &Path, file: &mut SourceFile<'_>) -> Result<()> {
         let mut lines = Lines::new(BufReader::new(file), self.rules.line_bytes_max);
         loop {
+            if self.watch.is_stopped() {
+                return Err(DataError::Stopped);
+            }
             let batch = lines
                 .batch(BATCH_BYTES)
                 .map_err(|e| DataError::io(path, e))?;
             if batch.is_empty() {
                 return Ok(());
             }
+            let reader = Reader {
+                tokenizer: self.tokenizer,
+                chat: &self.chat,
+                loss_on: self.rules.loss_on,
+            };
             // Read in parallel, taken up in order: threads change the time, never the result.
             let outcomes: Vec<_> = batch
                 .into_par_iter()
-                .map(|(number, line)| (number, read_line(line, self.tokenizer)))
+                .map(|(number, line)| (number, reader.line(line)))
                 .collect();
             for (number, outcome) in outcomes {
                 let place = place_at(path, number)?;
                 match outcome {
-                    Line::Blank => self.dataset.counts_mut().blank_lines += 1,
-                    Line::Tokens(tokens) => self.accept(tokens, place)?,
+                    Line::Blank => self.counts.blank_lines += 1,
+                    Line::Read(read) => self.accept(read, place)?,
                     Line::Bad(reason) => self.bad(place, reason)?,
                     Line::Failed(error) => return Err(self.encode_error(error, &place)),
                 }
@@ -100,12 +154,11 @@ impl<'a> Loader<'a> {
     }
 
     /// Plain text: every token bears loss, a sample is a chunk or the whole file.
-    fn plain(&mut self, path: &Path) -> Result<()> {
+    fn plain(&mut self, path: &Path, file: &mut SourceFile<'_>) -> Result<()> {
         let chunk_len = match self.rules.plain {
             PlainText::Chunks { tokens_max } => tokens_max as usize,
             PlainText::Whole => usize::MAX,
         };
-        let file = File::open(path).map_err(|e| DataError::io(path, e))?;
         let mut blocks = Blocks::new(path, file);
         let mut chunk = Tokens::default();
         let mut chunk_line = 1;
@@ -113,6 +166,9 @@ impl<'a> Loader<'a> {
         let mut line = 1;
         let mut tokens = 0_u64;
         while let Some(text) = blocks.next()? {
+            if self.watch.is_stopped() {
+                return Err(DataError::Stopped);
+            }
             let place = place_at(path, line)?;
             let (ids, starts) = self
                 .tokenizer
@@ -131,7 +187,7 @@ impl<'a> Loader<'a> {
                 chunk.extend([id], true);
                 if chunk.ids.len() == chunk_len {
                     let place = place_at(path, chunk_line)?;
-                    self.accept(std::mem::take(&mut chunk), place)?;
+                    self.accept(Read::of(std::mem::take(&mut chunk)), place)?;
                 }
             }
             line += newlines(&text.as_bytes()[counted..]);
@@ -139,13 +195,18 @@ impl<'a> Loader<'a> {
         // A full last chunk leaves nothing; a file without any token is an empty record.
         if !chunk.ids.is_empty() || tokens == 0 {
             let place = place_at(path, chunk_line)?;
-            self.accept(chunk, place)?;
+            self.accept(Read::of(chunk), place)?;
         }
         Ok(())
     }
 
-    /// Applies the rules to a record's tokens.
-    fn accept(&mut self, mut tokens: Tokens, place: Place) -> Result<()> {
+    /// Applies the rules to a record.
+    fn accept(&mut self, read: Read, place: Place) -> Result<()> {
+        let Read {
+            mut tokens,
+            name,
+            answers_unlearned,
+        } = read;
         if let Some(position) = tokens.ids.iter().position(|&id| id >= self.vocab) {
             let id = tokens.ids[position];
             return Err(DataError::TokenId {
@@ -155,14 +216,17 @@ impl<'a> Loader<'a> {
                 vocab: self.vocab,
             });
         }
+        self.counts.loss_tokens += tokens.loss_tokens();
+        self.count_answers(&tokens, answers_unlearned);
+        self.count_name(name.as_deref());
         let max_len = self.rules.max_len as usize;
-        let over_long = tokens.ids.len() > max_len;
+        let length = tokens.ids.len();
+        let over_long = length > max_len;
         match self.rules.over_long {
             OverLong::Reject if over_long => {
-                let tokens = tokens.ids.len() as u64;
                 return Err(DataError::OverLong {
                     place,
-                    tokens,
+                    tokens: length as u64,
                     max_len: self.rules.max_len,
                 });
             }
@@ -172,15 +236,42 @@ impl<'a> Loader<'a> {
             }
             _ => {}
         }
-        match self.drop_reason(&tokens) {
-            Some(reason) => self.dataset.drop_record(place.line, reason),
-            None => self.dataset.accept(&tokens, place.line, over_long)?,
+        if let Some(reason) = self.drop_reason(&tokens) {
+            self.counts.count_drop(reason);
+            return self.sink.dropped(place.line, reason);
         }
-        Ok(())
+        if self.counts.accepted >= u64::from(u32::MAX) {
+            return Err(too_many(&place.path, "samples"));
+        }
+        self.counts.records += 1;
+        self.counts.accepted += 1;
+        self.counts.truncated += u64::from(over_long);
+        self.counts.tokens_cut += (length - tokens.ids.len()) as u64;
+        self.counts.loss_tokens_kept += tokens.loss_tokens();
+        self.sink.sample(&tokens, place.line, name.as_deref())
+    }
+
+    fn count_answers(&mut self, tokens: &Tokens, unlearned: u64) {
+        if unlearned == 0 {
+            return;
+        }
+        if tokens.loss_tokens() == 0 {
+            self.counts.hidden += 1;
+        } else {
+            self.counts.partly_learned += 1;
+            self.counts.answers_unlearned += unlearned;
+        }
+    }
+
+    fn count_name(&mut self, name: Option<&str>) {
+        let Some(name) = name else { return };
+        let mut digest = Digest::new();
+        digest.add(name.as_bytes());
+        self.counts.ids_repeated += u64::from(!self.names.insert(digest.finish()));
     }
 
     fn drop_reason(&self, tokens: &Tokens) -> Option<DropReason> {
-        let loss_tokens: u64 = tokens.mask.iter().map(|&flag| u64::from(flag)).sum();
+        let loss_tokens = tokens.loss_tokens();
         if tokens.ids.is_empty() {
             Some(DropReason::Empty)
         } else if tokens.ids.len() > self.rules.max_len as usize {
@@ -199,19 +290,20 @@ impl<'a> Loader<'a> {
         if self.rules.on_bad_line == OnBadLine::Stop {
             return Err(DataError::BadLine { place, reason });
         }
-        self.dataset.drop_record(place.line, DropReason::Bad);
+        self.counts.count_drop(DropReason::Bad);
+        self.sink.dropped(place.line, DropReason::Bad)?;
         self.first_bad.get_or_insert((place, reason));
         Ok(())
     }
 
-    fn finish(self) -> Result<Dataset> {
-        let counts = self.dataset.counts();
+    fn finish(self) -> Result<(S, Counts)> {
+        let counts = self.counts;
         assert!(
             counts.balanced(),
             "every record has exactly one outcome: {counts:?}"
         );
-        if self.dataset.is_empty() {
-            return Err(DataError::no_samples(counts, self.rules));
+        if counts.accepted == 0 {
+            return Err(DataError::no_samples(&counts, self.rules));
         }
         match self.first_bad {
             Some((place, reason)) if counts.bad_share() > self.rules.bad_share_max => {
@@ -225,7 +317,7 @@ impl<'a> Loader<'a> {
                     reason,
                 })
             }
-            _ => Ok(self.dataset),
+            _ => Ok((self.sink, counts)),
         }
     }
 
@@ -243,42 +335,93 @@ impl<'a> Loader<'a> {
     }
 }
 
+/// Takes what the loader makes, in the order of the files and their lines.
+pub(super) trait Sink {
+    /// Samples and drops that follow are of this file, until the next.
+    fn begin_file(&mut self, path: &Path) -> Result<()>;
+    /// The file was read to its end.
+    fn end_file(&mut self, path: &Path, seen: Seen) -> Result<()>;
+    /// A record became a sample; its tokens are not empty.
+    fn sample(&mut self, tokens: &Tokens, line: u32, name: Option<&str>) -> Result<()>;
+    /// A record became none.
+    fn dropped(&mut self, line: u32, reason: DropReason) -> Result<()>;
+}
+
 /// What a line of JSONL turned out to be.
 enum Line {
     Blank,
-    Tokens(Tokens),
+    Read(Read),
     Bad(BadRecord),
     Failed(EncodeError),
 }
 
-/// Chat and text go through the tokenizer, ids are taken as they are.
-fn read_line(line: Result<String, BadRecord>, tokenizer: &Tokenizer) -> Line {
-    let record = match line {
-        Ok(line) if line.trim().is_empty() => return Line::Blank,
-        Ok(line) => Record::parse(&line),
-        Err(reason) => Err(reason),
-    };
-    let tokens = match record {
-        Ok(Record::Tokens(tokens)) => Ok(tokens),
-        Ok(Record::Chat(messages)) => tokenizer.encode_chat(&messages),
-        Ok(Record::Text(text)) => tokenizer.encode(&text).map(|ids| Tokens {
-            mask: vec![1; ids.len()],
-            ids,
-        }),
-        Err(reason) => return Line::Bad(reason),
-    };
-    tokens.map_or_else(Line::Failed, Line::Tokens)
+/// A record's tokens, before the rules.
+struct Read {
+    tokens: Tokens,
+    /// Its `id`.
+    name: Option<String>,
+    /// Answers that should bear loss and do not.
+    answers_unlearned: u64,
+}
+
+impl Read {
+    fn of(tokens: Tokens) -> Self {
+        Self {
+            tokens,
+            name: None,
+            answers_unlearned: 0,
+        }
+    }
+}
+
+/// What reading a line takes; shared by threads.
+struct Reader<'a> {
+    tokenizer: &'a Tokenizer,
+    chat: &'a ChatFormat<'a>,
+    loss_on: LossOn,
+}
+
+impl Reader<'_> {
+    fn line(&self, line: Result<String, BadRecord>) -> Line {
+        let parsed = match line {
+            Ok(line) if line.trim().is_empty() => return Line::Blank,
+            Ok(line) => Record::parse_with_id(&line),
+            Err(reason) => Err(reason),
+        };
+        let (record, name) = match parsed {
+            Ok(parsed) => parsed,
+            Err(reason) => return Line::Bad(reason),
+        };
+        match self.tokens(record) {
+            Ok((tokens, answers_unlearned)) => Line::Read(Read {
+                tokens,
+                name,
+                answers_unlearned,
+            }),
+            Err(ChatFault::Record(reason)) => Line::Bad(reason),
+            Err(ChatFault::Encode(error)) => Line::Failed(error),
+        }
+    }
+
+    /// Chat and text go through the tokenizer, ids are taken as they are.
+    fn tokens(&self, record: Record) -> Result<(Tokens, u64), ChatFault> {
+        match record {
+            Record::Tokens(tokens) => Ok((tokens, 0)),
+            Record::Chat(conversation) => self.chat.encode(&conversation, self.loss_on),
+            Record::Text(text) => {
+                let ids = self.tokenizer.encode(&text)?;
+                let mask = vec![1; ids.len()];
+                Ok((Tokens { ids, mask }, 0))
+            }
+        }
+    }
 }
 
 /// Bytes of lines that are in memory at once: enough to keep every core busy.
 const BATCH_BYTES: usize = 8 << 20;
 
 fn place_at(path: &Path, line: u64) -> Result<Place> {
-    let line = u32::try_from(line).map_err(|_| DataError::TooMany {
-        path: path.to_path_buf(),
-        what: "lines",
-        limit: u32::MAX,
-    })?;
+    let line = u32::try_from(line).map_err(|_| too_many(path, "lines"))?;
     Ok(Place {
         path: path.to_path_buf(),
         line,
@@ -288,4 +431,12 @@ fn place_at(path: &Path, line: u64) -> Result<Place> {
 
 fn newlines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
+}
+
+fn too_many(path: &Path, what: &'static str) -> DataError {
+    DataError::TooMany {
+        path: path.to_path_buf(),
+        what,
+        limit: u32::MAX,
+    }
 }

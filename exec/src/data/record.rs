@@ -3,20 +3,21 @@
 use serde::Deserialize;
 
 use super::bad_record::BadRecord;
-use super::chat::{Message, Role, Tokens};
+use super::chat::{Conversation, Message, Role, Tokens};
 
 mod fields;
 
-use fields::{Flag, Keys, Turn, shortened};
+use fields::{Flag, Keys, WrittenTurn, shortened};
+use minijinja::value::Value;
 
 /// What a line holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Record {
     /// `messages`, `conversations`, or a prompt with its response.
-    Chat(Vec<Message>),
+    Chat(Conversation),
     /// `text`: every token bears loss.
     Text(String),
-    /// `input_ids` with `loss_mask`.
+    /// `input_ids` with `loss_mask` or `packed_loss_mask`.
     Tokens(Tokens),
 }
 
@@ -26,14 +27,31 @@ impl Record {
     /// The keys decide the shape, and only the fields of that shape are looked at: data sets carry
     /// ids, sources and duplicates of the prompt beside them. A key whose value is null is absent.
     pub(super) fn parse(line: &str) -> Result<Self, BadRecord> {
+        Self::parse_with_id(line).map(|(record, _)| record)
+    }
+
+    /// As [`parse`](Self::parse), with the record's `id` where it is a string or a number.
+    pub(super) fn parse_with_id(line: &str) -> Result<(Self, Option<String>), BadRecord> {
         let keys: Keys = from_json(line)?;
-        let has = |key: &str| keys.0.contains(key);
+        let record = Self::of(&keys, line)?;
+        Ok((record, keys.id))
+    }
+
+    fn of(keys: &Keys, line: &str) -> Result<Self, BadRecord> {
+        let has = |key: &str| keys.names.contains(key);
         if has("input_ids") && has("loss_mask") {
             pretokenised(from_json(line)?)
+        } else if has("input_ids") && has("packed_loss_mask") {
+            packed(from_json(line)?)
         } else if has("messages") {
-            chat(from_json::<WithMessages>(line)?.messages)
+            let WithMessages { messages, tools } = from_json(line)?;
+            chat(messages, tools)
         } else if has("conversations") {
-            chat(from_json::<WithConversations>(line)?.conversations)
+            let WithConversations {
+                conversations,
+                tools,
+            } = from_json(line)?;
+            chat(conversations, tools)
         } else if has("prompt") && has("response") {
             let WithResponse { prompt, response } = from_json(line)?;
             Ok(exchange(prompt, response))
@@ -66,16 +84,58 @@ fn pretokenised(record: WithTokens) -> Result<Record, BadRecord> {
     Ok(Record::Tokens(Tokens { ids, mask }))
 }
 
-fn chat(turns: Vec<Turn>) -> Result<Record, BadRecord> {
-    let messages = turns
+/// `packed_loss_mask`: lengths of runs, in turn without and with loss, as in `"5,3,2"`.
+fn packed(record: WithPacked) -> Result<Record, BadRecord> {
+    let WithPacked {
+        input_ids: ids,
+        packed_loss_mask: written,
+    } = record;
+    let refuse = |reason: String| BadRecord::PackedMask { reason };
+    let mut mask = Vec::with_capacity(ids.len());
+    for (i, run) in written.split(',').enumerate() {
+        let run = run.trim();
+        let length: usize = run.parse().map_err(|_| {
+            refuse(format!(
+                "run {} is \"{}\", not a length",
+                i + 1,
+                shortened(run).escape_debug()
+            ))
+        })?;
+        let sum = mask
+            .len()
+            .checked_add(length)
+            .filter(|&sum| sum <= ids.len());
+        let sum = sum.ok_or_else(|| {
+            refuse(format!(
+                "its runs are longer than the {} values of input_ids",
+                ids.len()
+            ))
+        })?;
+        mask.resize(sum, (i % 2) as u8);
+    }
+    if mask.len() != ids.len() {
+        return Err(refuse(format!(
+            "its runs add up to {}, but input_ids has {} values",
+            mask.len(),
+            ids.len()
+        )));
+    }
+    Ok(Record::Tokens(Tokens { ids, mask }))
+}
+
+fn chat(turns: Vec<WrittenTurn>, tools: Option<Value>) -> Result<Record, BadRecord> {
+    let turns = turns
         .into_iter()
         .enumerate()
-        .map(|(index, turn)| turn.message(index + 1));
-    Ok(Record::Chat(messages.collect::<Result<_, _>>()?))
+        .map(|(index, turn)| turn.read(index + 1));
+    Ok(Record::Chat(Conversation {
+        turns: turns.collect::<Result<_, _>>()?,
+        tools: tools.unwrap_or_else(|| Value::from(())),
+    }))
 }
 
 fn exchange(prompt: String, response: String) -> Record {
-    Record::Chat(vec![
+    Record::Chat(Conversation::of(&[
         Message {
             role: Role::User,
             content: prompt,
@@ -84,7 +144,7 @@ fn exchange(prompt: String, response: String) -> Record {
             role: Role::Assistant,
             content: response,
         },
-    ])
+    ]))
 }
 
 fn from_json<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, BadRecord> {
@@ -102,12 +162,14 @@ fn from_json<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, BadRecord> {
 
 #[derive(Deserialize)]
 struct WithMessages {
-    messages: Vec<Turn>,
+    messages: Vec<WrittenTurn>,
+    tools: Option<Value>,
 }
 
 #[derive(Deserialize)]
 struct WithConversations {
-    conversations: Vec<Turn>,
+    conversations: Vec<WrittenTurn>,
+    tools: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -133,6 +195,12 @@ struct WithTokens {
     loss_mask: Vec<Flag>,
 }
 
+#[derive(Deserialize)]
+struct WithPacked {
+    input_ids: Vec<u32>,
+    packed_loss_mask: String,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +210,8 @@ mod tests {
             role,
             content: content.into(),
         };
-        Ok(Record::Chat(turns.iter().map(message).collect()))
+        let messages: Vec<_> = turns.iter().map(message).collect();
+        Ok(Record::Chat(Conversation::of(&messages)))
     }
 
     #[track_caller]
@@ -175,7 +244,49 @@ mod tests {
             mask: vec![0, 1, 1, 0],
         };
         let line = r#"{"input_ids": [5, 6, 7, 8], "loss_mask": [0, 1, true, false]}"#;
+        assert_eq!(Record::parse(line), Ok(Record::Tokens(tokens.clone())));
+        let line = r#"{"input_ids": [5, 6, 7, 8], "packed_loss_mask": "1, 2,1"}"#;
         assert_eq!(Record::parse(line), Ok(Record::Tokens(tokens)));
+    }
+
+    #[test]
+    fn ids_are_kept_where_they_name_something() {
+        let id = |line: &str| Record::parse_with_id(line).expect("a record").1;
+        assert_eq!(id(r#"{"id": "c-7", "text": "t"}"#), Some("c-7".into()));
+        assert_eq!(id(r#"{"text": "t", "id": 12}"#), Some("12".into()));
+        assert_eq!(id(r#"{"text": "t", "id": null}"#), None);
+        assert_eq!(id(r#"{"text": "t", "id": {"a": [1]}}"#), None);
+        assert_eq!(id(r#"{"text": "t"}"#), None);
+    }
+
+    #[test]
+    fn packed_masks_must_fit() {
+        let refuse = |mask: &str, reason: &str| {
+            refused(
+                &format!(r#"{{"input_ids": [1, 2, 3], "packed_loss_mask": "{mask}"}}"#),
+                &format!("packed_loss_mask cannot be used: {reason}"),
+                None,
+            );
+        };
+        refuse("1,1", "its runs add up to 2, but input_ids has 3 values");
+        refuse("1,3", "its runs are longer than the 3 values of input_ids");
+        refuse(
+            "0,18446744073709551615,1",
+            "its runs are longer than the 3 values of input_ids",
+        );
+        refuse("1,x", "run 2 is \"x\", not a length");
+        refuse("", "run 1 is \"\", not a length");
+    }
+
+    #[test]
+    fn what_a_turn_says_beside_its_words_is_kept_for_the_template() {
+        let line = r#"{"messages": [{"role": "assistant", "content": "a", "reasoning_content": "r", "name": null}]}"#;
+        let Ok(Record::Chat(talk)) = Record::parse(line) else {
+            panic!("a conversation");
+        };
+        let fields = &talk.turns[0].fields;
+        assert_eq!(fields.len(), 1);
+        assert_eq!(fields["reasoning_content"], Value::from("r"));
     }
 
     #[test]
@@ -240,7 +351,7 @@ mod tests {
 
     #[test]
     fn unknown_shapes_name_the_keys_found_and_the_accepted() {
-        let accepted = "accepted are messages, conversations, input_ids + loss_mask, \
+        let accepted = "accepted are messages, conversations, input_ids + loss_mask or packed_loss_mask, \
                         prompt + response, prompt + completion, or text";
         let unknown = |found: &str| format!("unknown record with {found}: {accepted}");
         refused(

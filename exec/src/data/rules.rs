@@ -1,6 +1,11 @@
 //! What a record has to satisfy to become a sample, and what happens if it does not.
 
+use std::collections::BTreeMap;
+
+use minijinja::Value;
+
 use super::error::{DataError, Result};
+use super::template::TemplateSource;
 
 /// What to do with a sample above [`Rules::max_len`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +25,18 @@ pub enum OnBadLine {
     Stop,
     /// Leave the line out and count it.
     Skip,
+}
+
+/// Which tokens of a conversation bear loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LossOn {
+    /// What the assistant says in every turn, and the tokens that end its turns.
+    #[default]
+    Assistant,
+    /// The same in its last turn alone.
+    LastAssistant,
+    /// Every token.
+    All,
 }
 
 /// How a plain text file becomes samples.
@@ -53,6 +70,12 @@ pub struct Rules {
     pub plain: PlainText,
     /// Number of ids the model embeds; `None` takes the tokenizer's.
     pub vocab: Option<u32>,
+    /// Which tokens of a conversation bear loss.
+    pub loss_on: LossOn,
+    /// The chat template; `None` takes the tokenizer's, or ChatML where it has none.
+    pub chat_template: Option<TemplateSource>,
+    /// Values that the template finds beside the conversation.
+    pub template_values: BTreeMap<String, Value>,
 }
 
 impl Rules {
@@ -72,6 +95,9 @@ impl Rules {
                 tokens_max: max_len,
             },
             vocab: None,
+            loss_on: LossOn::Assistant,
+            chat_template: None,
+            template_values: BTreeMap::new(),
         }
     }
 
@@ -131,6 +157,15 @@ pub const LINE_BYTES_MAX: usize = 64 << 20;
 
 macro_rules! names {
     ($type:ident, $key:literal, $($variant:ident = $name:literal),+) => {
+        impl $type {
+            /// The name in files.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+
         impl std::str::FromStr for $type {
             type Err = DataError;
 
@@ -156,6 +191,13 @@ names!(
     Skip = "skip"
 );
 names!(OnBadLine, "on_bad_line", Stop = "stop", Skip = "skip");
+names!(
+    LossOn,
+    "loss_on",
+    Assistant = "assistant",
+    LastAssistant = "last-assistant",
+    All = "all"
+);
 
 #[cfg(test)]
 mod tests {
@@ -225,6 +267,8 @@ mod tests {
             error.to_string(),
             "over_long = \"drop\": choose one of reject truncate skip"
         );
+        assert_eq!("all".parse::<LossOn>().ok(), Some(LossOn::All));
+        assert_eq!(LossOn::LastAssistant.name(), "last-assistant");
         let error = "ignore".parse::<OnBadLine>().expect_err("unknown name");
         assert_eq!(
             error.to_string(),

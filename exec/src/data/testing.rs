@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::chat::{Conversation, Message, Role};
+
 /// A word-level tokenizer with ChatML markers; its largest id is 11, though it has 10 entries.
 pub(super) const CHATML_TOKENIZER: &str = r#"{
   "version": "1.0", "truncation": null, "padding": null,
@@ -22,4 +24,14 @@ pub(super) fn write(folder: &Path, name: &str, contents: impl AsRef<[u8]>) -> Pa
     std::fs::create_dir_all(path.parent().expect("below the folder")).expect("make folder");
     std::fs::write(&path, contents).expect("write file");
     path
+}
+
+/// A conversation of plain messages.
+pub(super) fn talk(turns: &[(Role, &str)]) -> Conversation {
+    let message = |&(role, content): &(Role, &str)| Message {
+        role,
+        content: content.into(),
+    };
+    let messages: Vec<_> = turns.iter().map(message).collect();
+    Conversation::of(&messages)
 }

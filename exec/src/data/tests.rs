@@ -7,6 +7,11 @@ use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::normalizers::NFC;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
 use super::testing::{CHATML_TOKENIZER, write};
 use super::*;
 
@@ -180,6 +185,8 @@ fn every_drop_is_counted_once() {
         all_masked: 1,
         too_few_loss_tokens: 1,
         over_long: 1,
+        loss_tokens: 70,
+        loss_tokens_kept: 4,
         files: 1,
         ..Counts::default()
     };
@@ -203,7 +210,7 @@ fn every_drop_is_counted_once() {
     assert_eq!(
         expected.to_string(),
         "1 files, 7 records, 1 samples, 1 bad, 2 empty, 1 without a loss token, \
-         1 with too few loss tokens, 1 over max_len"
+         1 with too few loss tokens, 1 over max_len, 5.71 % of 70 loss tokens kept"
     );
 }
 
@@ -293,7 +300,7 @@ fn bad_lines_stop_with_file_line_and_column() {
     bad(
         b"{\"a\": 1}",
         ":2: unknown record with the keys \"a\": accepted are messages, conversations, \
-         input_ids + loss_mask, prompt + response, prompt + completion, or text",
+         input_ids + loss_mask or packed_loss_mask, prompt + response, prompt + completion, or text",
     );
 }
 
@@ -381,7 +388,7 @@ fn a_tokenizer_file_counts_lines_and_needs_chat_markers_only_for_chat() {
         error.to_string(),
         format!(
             "{}: the tokenizer has no token <|im_end|>, which chat data needs: \
-             use a ChatML tokenizer, or data with input_ids and loss_mask",
+             set chat_template, or use data with input_ids and loss_mask",
             file.display()
         )
     );
@@ -474,5 +481,96 @@ fn a_record_spoilt_anywhere_never_panics_and_is_always_accounted_for() {
     assert!(
         counts.balanced() && counts.bad > 0 && counts.accepted > 0,
         "{counts}"
+    );
+}
+
+#[test]
+fn jsonl_may_be_gzip() {
+    let lines = "{\"text\": \"hello\"}\n{\"id\": \"b\", \"text\": \"world\"}\n";
+    let packed = |text: &str| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text.as_bytes()).expect("memory");
+        encoder.finish().expect("memory")
+    };
+    // Two members behind each other, as `cat` joins them.
+    let (first, second) = lines.split_once('\n').expect("two lines");
+    let joined = [packed(&format!("{first}\n")), packed(second)].concat();
+    let whole = case("d.jsonl.gz", joined);
+    let dataset = whole.dataset();
+    assert_eq!((dataset.len(), dataset.name(1)), (2, Some("b")));
+    assert!(dataset.place(1).to_string().ends_with("d.jsonl.gz:2"));
+    let cut = &packed(lines)[..20];
+    let error = case("d.jsonl.gz", cut).load().expect_err("half a file");
+    assert_eq!(error.kind(), DataErrorKind::Io);
+    assert!(
+        error.to_string().contains("d.jsonl.gz: cannot be read: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn tokens_lost_to_the_rules_are_told_as_a_share_of_the_loss() {
+    let text = |length: usize| format!("{{\"text\": \"{}\"}}\n", "x".repeat(length));
+    let case = case("d.jsonl", [text(60), text(100), text(40)].concat())
+        .with(|r| r.over_long = OverLong::Truncate);
+    let counts = case.dataset().counts().clone();
+    assert_eq!(
+        (
+            counts.tokens_cut,
+            counts.loss_tokens,
+            counts.loss_tokens_kept
+        ),
+        (36, 200, 164)
+    );
+    assert!(counts.is_notable());
+    assert_eq!(
+        counts.to_string(),
+        "1 files, 3 records, 3 samples, 1 truncated, 36 tokens cut off, 82.00 % of 200 loss tokens kept"
+    );
+}
+
+#[test]
+fn repeated_ids_are_counted_and_kept() {
+    let lines =
+        "{\"id\": 1, \"text\": \"aa\"}\n{\"id\": \"1\", \"text\": \"bb\"}\n{\"text\": \"cc\"}\n";
+    let dataset = case("d.jsonl", lines).dataset();
+    assert_eq!((dataset.len(), dataset.counts().ids_repeated), (3, 1));
+    let expected = "1 files, 3 records, 3 samples, 1 with the id of an earlier one";
+    assert_eq!(dataset.counts().to_string(), expected);
+}
+
+#[test]
+fn a_template_that_refuses_a_record_is_quoted_with_the_line() {
+    let template = "{% if messages[0].role != 'user' %}{{ raise_exception('user first') }}{% endif %}\
+        {% for m in messages %}{{ m.content }};{% endfor %}";
+    let record =
+        |role: &str| format!("{{\"messages\": [{{\"role\": \"{role}\", \"content\": \"hi\"}}]}}\n");
+    let with = |r: &mut Rules| {
+        r.chat_template = Some(TemplateSource::inline(template, "t"));
+        r.loss_on = LossOn::All;
+    };
+    let case = case("d.jsonl", [record("user"), record("assistant")].concat()).with(with);
+    case.fails(
+        DataErrorKind::Content,
+        ":2: the chat template refuses the conversation: \"user first\"; \
+         fix the line, or set on_bad_line = \"skip\"",
+    );
+    let case = case.with(|r| (r.on_bad_line, r.bad_share_max) = (OnBadLine::Skip, 1.0));
+    let dataset = case.dataset();
+    assert_eq!((dataset.counts().bad, dataset.mask(0)), (1, &[1, 1, 1][..]));
+}
+
+#[test]
+fn a_template_that_hides_every_answer_says_what_to_change() {
+    let record = "{\"prompt\": \"q\", \"response\": \"answer\"}\n";
+    let template = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}?{% endif %}";
+    let case = case("d.jsonl", record)
+        .with(|r| r.chat_template = Some(TemplateSource::inline(template, "t")));
+    let error = case.load().expect_err("nothing left");
+    assert_eq!(
+        error.to_string(),
+        "no training samples left: 1 files, 1 records, 0 samples, 1 without a loss token; \
+         set chat_template to one whose last answer begins with its generation prompt, or that marks \
+         it with {% generation %}"
     );
 }

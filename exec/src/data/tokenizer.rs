@@ -1,22 +1,34 @@
-//! Text to token ids, by bytes or by a Hugging Face `tokenizer.json`.
+//! Text to token ids, by bytes, by a Hugging Face `tokenizer.json` or by the tokenizer of a GGUF.
 
+use std::ops::Range;
 use std::path::Path;
 
-use super::chat::{Message, Tokens};
 use super::error::Result;
 
 mod byte;
 mod file;
+mod gguf;
 
 pub use byte::ByteTokenizer;
 pub use file::FileTokenizer;
+
+/// What a file that holds a tokenizer says about conversations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CarriedTemplate {
+    /// The Jinja template.
+    pub text: String,
+    /// The beginning-of-text token.
+    pub bos: Option<String>,
+    /// The token that ends a turn or a text.
+    pub eos: Option<String>,
+}
 
 /// The tokenizers there are.
 #[derive(Debug, Clone)]
 pub enum Tokenizer {
     /// One id a byte: needs no file, for tests and small models.
     Byte(ByteTokenizer),
-    /// A `tokenizer.json`.
+    /// A `tokenizer.json`, or the tokenizer of a GGUF.
     File(Box<FileTokenizer>),
 }
 
@@ -26,7 +38,7 @@ impl Tokenizer {
         Self::Byte(ByteTokenizer)
     }
 
-    /// Reads a `tokenizer.json`, or the one in the folder `path`.
+    /// Reads a `tokenizer.json`, the one in the folder `path`, or the tokenizer of a `.gguf` file.
     ///
     /// # Errors
     /// The file is missing, cannot be read or is no tokenizer.
@@ -39,6 +51,14 @@ impl Tokenizer {
         match self {
             Self::Byte(_) => None,
             Self::File(file) => Some(file.path()),
+        }
+    }
+
+    /// The template of conversations inside the tokenizer's own file, as a GGUF has.
+    pub fn carried_template(&self) -> Option<&CarriedTemplate> {
+        match self {
+            Self::Byte(_) => None,
+            Self::File(file) => file.carried_template(),
         }
     }
 
@@ -88,15 +108,22 @@ impl Tokenizer {
         }
     }
 
-    /// Ids and loss mask of a conversation: loss on what the assistant says and on the token that
-    /// ends its turn.
-    ///
-    /// # Errors
-    /// The tokenizer lacks the chat markers, or fails on the text.
-    pub fn encode_chat(&self, messages: &[Message]) -> std::result::Result<Tokens, EncodeError> {
+    /// Ids of `text` and, for each, the bytes of `text` that it stands for.
+    pub(super) fn encode_with_ranges(
+        &self,
+        text: &str,
+    ) -> std::result::Result<Vec<(u32, Range<usize>)>, EncodeError> {
         match self {
-            Self::Byte(byte) => Ok(byte.encode_chat(messages)),
-            Self::File(file) => file.encode_chat(messages),
+            Self::Byte(byte) => Ok(byte.encode(text).zip((0..).map(|i| i..i + 1)).collect()),
+            Self::File(file) => file.encode_with_ranges(text),
+        }
+    }
+
+    /// Whether `token` is in the vocabulary.
+    pub(super) fn has_token(&self, token: &str) -> bool {
+        match self {
+            Self::Byte(_) => false,
+            Self::File(file) => file.has_token(token),
         }
     }
 

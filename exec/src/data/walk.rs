@@ -22,7 +22,8 @@ pub(super) enum Format {
 /// The files of `inputs`, in the order given, folders in sorted order, with what was passed over
 /// counted.
 ///
-/// `.jsonl` and `.ndjson` are JSONL; so is any other file whose first line is an accepted record.
+/// `.jsonl` and `.ndjson` are JSONL, and so they are with `.gz` behind; so is any
+/// other file whose first line is an accepted record.
 /// In a folder, hidden files, files that are no text, `.json` files without records, and links to
 /// folders are passed over. A file named by itself is never passed over: it is read, or an error.
 pub(super) fn files(
@@ -109,7 +110,12 @@ fn format_of_named(path: &Path, line_bytes_max: usize) -> Result<Format> {
 }
 
 fn named_json_lines(path: &Path) -> bool {
-    extension_is(path, &["jsonl", "ndjson"])
+    let unpacked = if extension_is(path, &["gz"]) {
+        path.with_extension("")
+    } else {
+        path.to_path_buf()
+    };
+    extension_is(&unpacked, &["jsonl", "ndjson"])
 }
 
 /// Whether the extension of `path` is one of `extensions`, in any case.

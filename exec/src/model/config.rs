@@ -1,6 +1,9 @@
 //! `config.json` of targets and drafters.
 
 mod fields;
+mod rotary;
+mod sliding;
+mod target;
 #[cfg(test)]
 mod tests;
 
@@ -10,8 +13,12 @@ use serde_json::Value;
 
 use super::{ModelError, default_target_layer_ids};
 use fields::Fields;
+pub use sliding::SlidingAttention;
 
-/// The shape of a Qwen3-like decoder; fields have the names of config.json.
+pub use rotary::Rotary;
+pub use target::{Family, TargetConfig};
+
+/// The shape of a decoder; fields have the names of config.json.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Geometry {
     /// Width of the residual stream (H).
@@ -36,24 +43,7 @@ pub struct Geometry {
     pub max_position_embeddings: usize,
 }
 
-/// A target: `Qwen3ForCausalLM` with full attention in every layer.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TargetConfig {
-    /// The decoder.
-    pub geometry: Geometry,
-    /// Whether `lm_head` is the embedding.
-    pub tie_word_embeddings: bool,
-    /// Spread of random weights.
-    pub initializer_range: f64,
-    /// Beginning-of-text token, if any.
-    pub bos_token_id: Option<u32>,
-    /// End-of-text token, if any (the first one when the config lists several).
-    pub eos_token_id: Option<u32>,
-    /// Padding token, if any.
-    pub pad_token_id: Option<u32>,
-}
-
-/// A drafter: `DFlashDraftModel` with full attention in every layer.
+/// A drafter: `DFlashDraftModel`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DrafterConfig {
     /// The decoder. `hidden_size` and `vocab_size` are the target's.
@@ -66,6 +56,9 @@ pub struct DrafterConfig {
     pub target_layer_ids: Vec<usize>,
     /// Layers of the target.
     pub num_target_layers: usize,
+    /// Layers that see a window of the context only; none: full attention in every layer, the one
+    /// mask on which all engines agree.
+    pub sliding: Option<SlidingAttention>,
     /// Spread of random weights.
     pub initializer_range: f64,
     /// Beginning-of-text token, if any.
@@ -91,30 +84,6 @@ pub struct DrafterSize {
     pub head_dim: usize,
 }
 
-impl TargetConfig {
-    /// Reads and checks `dir/config.json`.
-    pub fn load(dir: &Path) -> Result<Self, ModelError> {
-        Self::from_fields(&Fields::load(&dir.join("config.json"))?)
-    }
-
-    /// Checks a parsed config; `file` names its origin in errors.
-    pub fn from_json(json: Value, file: &str) -> Result<Self, ModelError> {
-        Self::from_fields(&Fields::new(json, file)?)
-    }
-
-    fn from_fields(f: &Fields) -> Result<Self, ModelError> {
-        f.architecture("Qwen3ForCausalLM")?;
-        Ok(Self {
-            geometry: geometry(f)?,
-            tie_word_embeddings: f.bool_or("tie_word_embeddings", false)?,
-            initializer_range: f.positive_or("initializer_range", 0.02)?,
-            bos_token_id: f.token("bos_token_id")?,
-            eos_token_id: f.token("eos_token_id")?,
-            pad_token_id: f.token("pad_token_id")?,
-        })
-    }
-}
-
 impl DrafterConfig {
     /// Reads and checks `dir/config.json`.
     pub fn load(dir: &Path) -> Result<Self, ModelError> {
@@ -134,11 +103,12 @@ impl DrafterConfig {
             false => f.size_or("block_size", 16)?,
         };
         let config = Self {
-            geometry: geometry(f)?,
+            geometry: sizes(f, f.rope_theta()?)?,
             block_size,
             mask_token_id: dflash.required_token("mask_token_id")?,
             target_layer_ids: dflash.sizes("target_layer_ids")?,
             num_target_layers: f.size("num_target_layers")?,
+            sliding: SlidingAttention::read(f, &dflash)?,
             initializer_range: f.positive_or("initializer_range", 0.02)?,
             bos_token_id: f.token("bos_token_id")?,
             eos_token_id: f.token("eos_token_id")?,
@@ -169,6 +139,7 @@ impl DrafterConfig {
             mask_token_id,
             target_layer_ids: default_target_layer_ids(t.num_hidden_layers, size.layers),
             num_target_layers: t.num_hidden_layers,
+            sliding: None,
             initializer_range: target.initializer_range,
             bos_token_id: target.bos_token_id,
             eos_token_id: target.eos_token_id,
@@ -185,6 +156,18 @@ impl DrafterConfig {
     pub fn with_target_layer_ids(self, target_layer_ids: Vec<usize>) -> Result<Self, ModelError> {
         let config = Self {
             target_layer_ids,
+            ..self
+        };
+        config.check("new drafter")?;
+        Ok(config)
+    }
+
+    /// The same drafter with layers that see a window of the context only.
+    ///
+    /// Errors: a window shorter than a block, other layers than the drafter has, none that slides.
+    pub fn with_sliding(self, sliding: SlidingAttention) -> Result<Self, ModelError> {
+        let config = Self {
+            sliding: Some(sliding),
             ..self
         };
         config.check("new drafter")?;
@@ -225,6 +208,9 @@ impl DrafterConfig {
                 problem,
             ));
         }
+        if let Some(sliding) = &self.sliding {
+            sliding.check(file, self.geometry.num_hidden_layers, self.block_size)?;
+        }
         let ids = &self.target_layer_ids;
         let key = "dflash_config.target_layer_ids";
         if ids.is_empty() {
@@ -248,12 +234,17 @@ impl DrafterConfig {
     }
 }
 
-fn geometry(f: &Fields) -> Result<Geometry, ModelError> {
+/// A decoder with full attention in every layer.
+fn geometry(f: &Fields, rope_theta: f64) -> Result<Geometry, ModelError> {
+    f.expect_or_absent("use_sliding_window", false.into())?;
+    f.full_attention_only()?;
+    sizes(f, rope_theta)
+}
+
+fn sizes(f: &Fields, rope_theta: f64) -> Result<Geometry, ModelError> {
     f.expect_or_absent("hidden_act", "silu".into())?;
     f.expect_or_absent("attention_bias", false.into())?;
     f.expect_or_absent("mlp_bias", false.into())?;
-    f.expect_or_absent("use_sliding_window", false.into())?;
-    f.full_attention_only()?;
     let (hidden_size, heads) = (f.size("hidden_size")?, f.size("num_attention_heads")?);
     let g = Geometry {
         hidden_size,
@@ -264,14 +255,14 @@ fn geometry(f: &Fields) -> Result<Geometry, ModelError> {
         head_dim: f.size_or("head_dim", hidden_size / heads)?,
         vocab_size: f.size("vocab_size")?,
         rms_norm_eps: f.positive_or("rms_norm_eps", 1e-6)?,
-        rope_theta: f.rope_theta()?,
+        rope_theta,
         max_position_embeddings: f.size_or("max_position_embeddings", 40_960)?,
     };
     check_geometry(&g, f.file())?;
     Ok(g)
 }
 
-fn check_geometry(g: &Geometry, file: &str) -> Result<(), ModelError> {
+pub(super) fn check_geometry(g: &Geometry, file: &str) -> Result<(), ModelError> {
     let (heads, kv) = (g.num_attention_heads, g.num_key_value_heads);
     for (key, value) in [
         ("hidden_size", g.hidden_size),

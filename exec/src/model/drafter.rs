@@ -1,8 +1,12 @@
 //! The drafter: predicts a block of tokens from the hidden states before its anchor.
 
 mod attention;
+#[cfg(test)]
+pub(crate) mod dense;
 mod layer;
 mod network;
+mod session;
+mod sight;
 
 use std::path::Path;
 
@@ -14,6 +18,7 @@ use super::target::random;
 use super::{HiddenStates, ModelError, Target, Tensors, safetensors_io};
 use crate::train::BlockPlan;
 use layer::DrafterLayer;
+pub use session::DrafterSession;
 
 /// A trainable drafter with f32 weights and the frozen embedding and head of its target.
 ///
@@ -103,6 +108,24 @@ impl Drafter {
         let width = shape.pop().unwrap_or_default();
         shape.push(self.config.geometry.vocab_size);
         Ok(super::ops::linear(&hidden.reshape(((), width))?, &self.lm_head)?.reshape(shape)?)
+    }
+
+    /// The same drafter computing in another dtype.
+    #[cfg(test)]
+    pub(crate) fn to_dtype(&self, dtype: candle_core::DType) -> candle_core::Result<Self> {
+        let cast = |(name, tensor): (&String, &Tensor)| Ok((name.clone(), tensor.to_dtype(dtype)?));
+        let weights: Tensors = self
+            .weights
+            .iter()
+            .map(cast)
+            .collect::<candle_core::Result<_>>()?;
+        Ok(Self {
+            layers: layers(&self.config, &weights),
+            embed: self.embed.to_dtype(dtype)?,
+            lm_head: self.lm_head.to_dtype(dtype)?,
+            config: self.config.clone(),
+            weights,
+        })
     }
 
     pub(crate) fn lm_head(&self) -> &Tensor {

@@ -41,6 +41,14 @@ pub enum ModelError {
         /// What the parser said.
         problem: String,
     },
+    /// A GGUF file is damaged or lacks what is asked of it.
+    #[error("{}: {problem}", path.display())]
+    Gguf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        problem: String,
+    },
     /// The tensors of a directory are not those of its config.
     #[error("{origin}: tensor {name}: {problem}")]
     Weights {

@@ -1,8 +1,8 @@
 //! The two models: a frozen [`Target`] that produces hidden states and the [`Drafter`] that learns
 //! from them.
 //!
-//! Both are Qwen3-shaped decoders (pre-norm, RMSNorm, per-head q/k norm, rotate-half RoPE, grouped
-//! queries, SwiGLU, no biases) and compute in f32. A [`PaddedBatch`] goes into the target,
+//! The drafter is a Qwen3-shaped decoder (pre-norm, RMSNorm, per-head q/k norm, rotate-half RoPE,
+//! grouped queries, SwiGLU, no biases), the target one of the [`Family`] kinds; both compute in f32. A [`PaddedBatch`] goes into the target,
 //! [`HiddenStates`] come out of it, and the drafter reads them together with a block plan
 //! ([`crate::train::BlockPlan`]).
 //!
@@ -11,10 +11,11 @@
 
 mod batch;
 mod config;
-mod drafter;
+pub(crate) mod drafter;
 mod error;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub mod gguf;
 mod layer;
 mod layer_ids;
 mod names;
@@ -25,14 +26,18 @@ mod target;
 
 pub use batch::{PaddedBatch, Sample};
 pub use candle_core::Device;
-pub use config::{DrafterConfig, DrafterSize, Geometry, TargetConfig};
-pub use drafter::Drafter;
+pub use config::{
+    DrafterConfig, DrafterSize, Family, Geometry, Rotary, SlidingAttention, TargetConfig,
+};
+pub use drafter::{Drafter, DrafterSession};
 pub use error::ModelError;
 pub use layer_ids::default_target_layer_ids;
-pub use names::{drafter_shapes, target_shapes};
+pub use names::drafter_shapes;
 pub(crate) use normal::hash;
 pub(crate) use safetensors_io::{check_drafter, decode, encode};
-pub use target::{HiddenStates, Target};
+pub use target::{
+    BatchExtension, BatchSession, Extension, HiddenStates, Target, TargetSession, target_shapes,
+};
 
 /// Tensors by name; the order of names is the order of every reduction and of every file.
 pub type Tensors = std::collections::BTreeMap<String, candle_core::Tensor>;

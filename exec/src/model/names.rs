@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::config::{DrafterConfig, Geometry, TargetConfig};
+use super::config::{DrafterConfig, Geometry};
 
 /// The eleven tensors of a decoder layer, by their names inside the layer.
 pub(crate) fn layer_shapes(g: &Geometry) -> [(&'static str, Vec<usize>); 11] {
@@ -27,21 +27,6 @@ fn layers(g: &Geometry, prefix: &str) -> impl Iterator<Item = (String, Vec<usize
     (0..g.num_hidden_layers).flat_map(move |n| {
         layer_shapes(g).map(|(name, shape)| (format!("{prefix}layers.{n}.{name}"), shape))
     })
-}
-
-/// Names and shapes of a target's tensors; `lm_head.weight` only when it is not tied.
-pub fn target_shapes(config: &TargetConfig) -> BTreeMap<String, Vec<usize>> {
-    let g = &config.geometry;
-    let mut shapes: BTreeMap<_, _> = layers(g, "model.").collect();
-    shapes.insert(
-        "model.embed_tokens.weight".into(),
-        vec![g.vocab_size, g.hidden_size],
-    );
-    shapes.insert("model.norm.weight".into(), vec![g.hidden_size]);
-    if !config.tie_word_embeddings {
-        shapes.insert("lm_head.weight".into(), vec![g.vocab_size, g.hidden_size]);
-    }
-    shapes
 }
 
 /// Names and shapes of a drafter's 3 + 11·layers tensors.

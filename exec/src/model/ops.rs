@@ -4,7 +4,7 @@
 //! nothing, and no operation can drop out of the graph unnoticed. All sums over rows run through
 //! matrix products, whose order of summation does not depend on thread timing.
 
-use candle_core::{D, Device, Result, Tensor};
+use candle_core::{D, DType, Device, Result, Tensor};
 
 /// x [N, in] · wᵀ with w [out, in], giving [N, out].
 pub(super) fn linear(x: &Tensor, w: &Tensor) -> Result<Tensor> {
@@ -74,10 +74,21 @@ impl Rope {
         theta: f64,
         device: &Device,
     ) -> Result<Self> {
-        let half = head_dim / 2;
-        let rates: Vec<f64> = (0..half)
+        let rates: Vec<f64> = (0..head_dim / 2)
             .map(|i| theta.powf(-2.0 * i as f64 / head_dim as f64))
             .collect();
+        Self::at(positions, shape, &rates, device)
+    }
+
+    /// The same for given rates, in radians a token: [`Rope::rotate`] turns the first two
+    /// dimensions a rate of each head and leaves the rest.
+    pub(super) fn at(
+        positions: &[u32],
+        shape: &[usize],
+        rates: &[f64],
+        device: &Device,
+    ) -> Result<Self> {
+        let head_dim = 2 * rates.len();
         let mut cos = Vec::with_capacity(positions.len() * head_dim);
         let mut sin = Vec::with_capacity(positions.len() * head_dim);
         for &position in positions {
@@ -97,8 +108,22 @@ impl Rope {
         })
     }
 
-    /// Turns every head of x [.., D] by its position.
+    /// The same tables in another dtype.
+    pub(super) fn to_dtype(&self, dtype: DType) -> Result<Self> {
+        Ok(Self {
+            cos: self.cos.to_dtype(dtype)?,
+            sin: self.sin.to_dtype(dtype)?,
+        })
+    }
+
+    /// Turns every head of x [.., D] by its position; dimensions beyond the tables' stay.
     pub(super) fn rotate(&self, x: &Tensor) -> Result<Tensor> {
+        let (width, turned) = (x.dim(D::Minus1)?, self.cos.dim(D::Minus1)?);
+        if width > turned {
+            let low = self.rotate(&x.narrow(D::Minus1, 0, turned)?)?;
+            let rest = x.narrow(D::Minus1, turned, width - turned)?;
+            return Tensor::cat(&[low, rest], D::Minus1);
+        }
         x.broadcast_mul(&self.cos)? + swap_halves(x)?.broadcast_mul(&self.sin)?
     }
 

@@ -1,6 +1,12 @@
 //! The frozen target: token rows in, hidden states out.
 
 mod attention;
+mod cache;
+mod capture;
+mod layer;
+mod names;
+mod pass;
+mod session;
 #[cfg(test)]
 mod tests;
 
@@ -9,21 +15,27 @@ use std::path::Path;
 use candle_core::{DType, Device, Tensor};
 
 use super::config::TargetConfig;
-use super::layer::{LayerWeights, feed_forward};
-use super::names::target_shapes;
+use super::gguf::{GgufFile, is_gguf};
 use super::normal::normals;
-use super::ops::rms_norm;
+use super::ops::{linear, rms_norm};
 use super::{ModelError, PaddedBatch, Tensors, safetensors_io};
-use attention::CausalAttention;
+use cache::LayerCache;
+use layer::Layer;
+use pass::{Pass, Span};
 
-/// A frozen Qwen3-like decoder. Clones share their weights, so each worker thread may hold one.
+pub use names::target_shapes;
+pub(super) use names::{EMBED, LM_HEAD, NORM};
+pub use session::{BatchExtension, BatchSession, Extension, TargetSession};
+
+/// A frozen decoder. Clones share their weights, so each worker thread may hold one.
 #[derive(Debug, Clone)]
 pub struct Target {
     config: TargetConfig,
+    tensors: Tensors,
     embed: Tensor,
     lm_head: Tensor,
     norm: Tensor,
-    layers: Vec<LayerWeights>,
+    layers: Vec<Layer>,
     captured: Vec<usize>,
     last_hidden: bool,
     storage: DType,
@@ -47,19 +59,29 @@ impl HiddenStates {
 }
 
 impl Target {
-    /// Loads `config.json` and the safetensors of `dir` (one file, or shards with an index).
+    /// Loads `config.json` and the safetensors of the folder `path` (one file, or shards with an
+    /// index), or a GGUF file with all its tensors widened to f32.
     /// `captured` are the layers to capture: a drafter's `target_layer_ids`.
     ///
     /// Errors: unreadable or damaged files, tensors that do not fit the config, layers that the
     /// target does not have.
-    pub fn load(dir: &Path, captured: &[usize], device: &Device) -> Result<Self, ModelError> {
-        let config = TargetConfig::load(dir)?;
-        let mut tensors = safetensors_io::load_dir(dir, device)?;
+    pub fn load(path: &Path, captured: &[usize], device: &Device) -> Result<Self, ModelError> {
+        let (config, mut tensors) = if is_gguf(path) {
+            let file = GgufFile::open(path)?;
+            let config = file.target_config()?;
+            let tensors = file.tensors(&config, device)?;
+            (config, tensors)
+        } else {
+            let config = TargetConfig::load(path)?;
+            (config, safetensors_io::load_dir(path, device)?)
+        };
         if config.tie_word_embeddings {
             // Some files repeat the embedding under the second name.
-            tensors.remove("lm_head.weight");
+            tensors.remove(LM_HEAD);
         }
-        Self::new(config, &tensors, captured, &dir.display().to_string())
+        // Tables of older files, which follow from the config.
+        tensors.retain(|name, _| !name.ends_with(".rotary_emb.inv_freq"));
+        Self::from_tensors(config, &tensors, captured, &path.display().to_string())
     }
 
     /// A target with random weights, the same for the same seed: normal with the config's
@@ -76,10 +98,13 @@ impl Target {
             seed,
             device,
         )?;
-        Self::new(config, &tensors, captured, "random target")
+        Self::from_tensors(config, &tensors, captured, "random target")
     }
 
-    fn new(
+    /// A target from weights by their released names. `origin` names them in errors.
+    ///
+    /// Errors: tensors that do not fit the config, layers that the target does not have.
+    pub fn from_tensors(
         config: TargetConfig,
         tensors: &Tensors,
         captured: &[usize],
@@ -95,19 +120,25 @@ impl Target {
                 problem: format!("the target has {} layers, from 0", g.num_hidden_layers),
             });
         }
-        let embed = tensors["model.embed_tokens.weight"].clone();
+        let embed = tensors[EMBED].clone();
         Ok(Self {
-            lm_head: tensors.get("lm_head.weight").unwrap_or(&embed).clone(),
-            norm: tensors["model.norm.weight"].clone(),
+            lm_head: tensors.get(LM_HEAD).unwrap_or(&embed).clone(),
+            norm: tensors[NORM].clone(),
             layers: (0..g.num_hidden_layers)
-                .map(|n| LayerWeights::of(tensors, &format!("model.layers.{n}."), g))
+                .map(|n| Layer::of(tensors, n, &config))
                 .collect(),
             captured: captured.to_vec(),
             last_hidden: false,
             storage: DType::F32,
             embed,
             config,
+            tensors: tensors.clone(),
         })
+    }
+
+    /// All weights by their released names.
+    pub fn weights(&self) -> &Tensors {
+        &self.tensors
     }
 
     /// Whether `forward` also gives the last hidden state (off at first). Without it the layers
@@ -146,38 +177,75 @@ impl Target {
         &self.lm_head
     }
 
+    /// Logits [n, V] of hidden states [n, H] after the final norm.
+    pub fn head(&self, hidden: &Tensor) -> Result<Tensor, ModelError> {
+        Ok(linear(&hidden.to_dtype(DType::F32)?, &self.lm_head)?)
+    }
+
+    /// An empty session, which reads tokens piece by piece.
+    pub fn session(&self) -> Result<TargetSession, ModelError> {
+        TargetSession::new(self)
+    }
+
+    /// An empty session of `rows` independent rows.
+    ///
+    /// Errors: no rows.
+    pub fn batch_session(&self, rows: usize) -> Result<BatchSession, ModelError> {
+        BatchSession::new(self, rows)
+    }
+
     /// Hidden states of a batch. What stands at pad positions is finite and without meaning; no
     /// real position depends on it.
     pub fn forward(&self, batch: &PaddedBatch) -> Result<HiddenStates, ModelError> {
-        let g = &self.config.geometry;
         let (rows, tokens) = (batch.rows(), batch.padded_tokens());
-        let ids = token_tensor(&batch.input_ids, g.vocab_size, self.embed.device())?;
-        let mut x = self.embed.index_select(&ids, 0)?;
-        let attention = CausalAttention::new(rows, tokens, g, self.embed.device())?;
-        let mut outputs = vec![None; self.captured.len()];
-        for (n, layer) in self.layers[..self.depth()].iter().enumerate() {
-            x = (&x + attention.forward(&x, layer)?)?;
-            x = feed_forward(&x, layer, g.rms_norm_eps)?.0;
-            for (slot, _) in self.captured.iter().enumerate().filter(|(_, id)| **id == n) {
-                outputs[slot] = Some(x.to_dtype(self.storage)?);
-            }
-        }
-        let outputs: Vec<Tensor> = outputs.into_iter().flatten().collect();
-        let features = match outputs.is_empty() {
-            true => Tensor::zeros((rows, tokens, 0), self.storage, x.device())?,
-            false => Tensor::cat(&outputs, 1)?.reshape((rows, tokens, ()))?,
+        let span = Span {
+            past: 0,
+            new: tokens,
         };
+        let device = self.embed.device();
+        let pass = Pass::new(&self.config, vec![span; rows], tokens, device)?;
+        let (features, x) = self.run(&batch.input_ids, &pass, None, self.depth())?;
         let last_hidden = match self.last_hidden {
-            true => {
-                let y = rms_norm(&x, &self.norm, g.rms_norm_eps)?.y;
-                Some(y.reshape((rows, tokens, ()))?.to_dtype(self.storage)?)
-            }
+            true => Some(self.normed(&x, &pass)?.to_dtype(self.storage)?),
             false => None,
         };
         Ok(HiddenStates {
             features,
             last_hidden,
         })
+    }
+
+    /// Captured outputs [B, S, K·H] and the output [B·S, H] of the first `depth` layers.
+    fn run(
+        &self,
+        ids: &[Vec<u32>],
+        pass: &Pass<'_>,
+        mut caches: Option<&mut [LayerCache]>,
+        depth: usize,
+    ) -> Result<(Tensor, Tensor), ModelError> {
+        let ids = token_tensor(ids, self.config.geometry.vocab_size, self.embed.device())?;
+        let mut x = self.embed.index_select(&ids, 0)?;
+        let mut outputs = vec![None; self.captured.len()];
+        for (n, layer) in self.layers[..depth].iter().enumerate() {
+            let cache = caches.as_mut().map(|caches| &mut caches[n]);
+            x = layer.forward(&x, pass, cache)?;
+            for (slot, _) in self.captured.iter().enumerate().filter(|(_, id)| **id == n) {
+                outputs[slot] = Some(x.to_dtype(self.storage)?);
+            }
+        }
+        let outputs: Vec<Tensor> = outputs.into_iter().flatten().collect();
+        let (rows, tokens) = (pass.rows(), pass.tokens);
+        let features = match outputs.is_empty() {
+            true => Tensor::zeros((rows, tokens, 0), self.storage, x.device())?,
+            false => Tensor::cat(&outputs, 1)?.reshape((rows, tokens, ()))?,
+        };
+        Ok((features, x))
+    }
+
+    /// The final norm of x [B·S, H], as [B, S, H].
+    fn normed(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor, ModelError> {
+        let y = rms_norm(x, &self.norm, self.config.geometry.rms_norm_eps)?.y;
+        Ok(y.reshape((pass.rows(), pass.tokens, ()))?)
     }
 
     /// Layers that must run.

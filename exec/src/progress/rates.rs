@@ -92,7 +92,7 @@ fn difference(from: &[Span], to: &[Span; Activity::ALL.len()]) -> [Span; Activit
     std::array::from_fn(|i| Span::from_ns(to[i].as_ns() - from[i].as_ns()))
 }
 
-fn shares(spans: &[Span; Activity::ALL.len()]) -> Shares {
+pub(super) fn shares(spans: &[Span; Activity::ALL.len()]) -> Shares {
     let all: Span = spans.iter().copied().sum();
     let there = all.as_ns() - spans[Activity::Absent.index()].as_ns();
     std::array::from_fn(|i| spans[i].as_ns() as f64 / there.max(1) as f64)

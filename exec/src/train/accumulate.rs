@@ -2,17 +2,27 @@
 
 use candle_core::Tensor;
 
-use super::loss::weighted_cross_entropy;
-use super::{BlockPlan, Contribution, Tally, TrainError};
+use super::loss::evaluate;
+use super::{BlockPlan, Contribution, Objective, Tally, TrainError};
 use crate::model::{Drafter, HiddenStates, Tensors};
 
 impl Drafter {
+    /// [`Drafter::accumulate_for`] the usual objective, cross entropy with position decay.
+    pub fn accumulate(
+        &self,
+        states: &HiddenStates,
+        plan: &BlockPlan,
+    ) -> Result<Contribution, TrainError> {
+        self.accumulate_for(&Objective::CrossEntropy, states, plan)
+    }
+
     /// The contribution of one microbatch: sums over its supervised slots, not divided by anything.
     ///
     /// A plan without supervised slots contributes zeros. Errors: hidden states that do not fit the
-    /// plan or the drafter; tensor failures.
-    pub fn accumulate(
+    /// plan, the drafter or the objective; tensor failures.
+    pub fn accumulate_for(
         &self,
+        objective: &Objective,
         states: &HiddenStates,
         plan: &BlockPlan,
     ) -> Result<Contribution, TrainError> {
@@ -20,11 +30,11 @@ impl Drafter {
             return Ok(self.nothing(plan)?);
         }
         let tape = self.forward(states, plan)?;
-        let loss = weighted_cross_entropy(tape.hidden(), self.lm_head(), plan)?;
+        let loss = evaluate(objective, tape.hidden(), self.lm_head(), plan, states)?;
         Ok(Contribution {
             gradients: self.backward(tape, &loss.for_hidden)?,
             loss_sum: loss.sum,
-            weight_sum: plan.weight_sum(),
+            weight_sum: loss.weight_sum,
             tally: Tally::of(plan, &loss.hits),
         })
     }

@@ -6,11 +6,11 @@ use crate::model::Tensors;
 /// Unnormalised sums over the supervised slots of some microbatches.
 #[derive(Debug, Clone)]
 pub struct Contribution {
-    /// Gradients of Σ weight · cross entropy, by weight name.
+    /// Gradients of `loss_sum`, by weight name.
     pub gradients: Tensors,
-    /// Σ weight · cross entropy.
+    /// The objective's sum, Σ weight · cross entropy for the usual one.
     pub loss_sum: f64,
-    /// Σ weight.
+    /// What the step's sum is divided by, see [`super::Objective`]: Σ weight, or blocks.
     pub weight_sum: f64,
     /// Counts of right predictions.
     pub tally: Tally,

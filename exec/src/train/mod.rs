@@ -2,7 +2,8 @@
 //!
 //! A microbatch becomes a [`BlockPlan`] and then a [`Contribution`]: sums, not means, so that
 //! microbatches of one optimizer step add up whatever their sizes. [`Optimizer::apply`] divides the
-//! step's total by the step's total weight, once.
+//! step's total by the step's total weight, once. What is summed and divided by is the
+//! [`Objective`]'s.
 //!
 //! Invariant: for the same samples and the same anchors the step's gradient does not depend, beyond
 //! rounding, on how the samples were split into microbatches or padded.
@@ -12,6 +13,7 @@ pub mod anchors;
 mod contribution;
 mod error;
 mod loss;
+mod objective;
 mod optimizer;
 mod plan;
 mod schedule;
@@ -20,6 +22,9 @@ mod tests;
 
 pub use contribution::{Contribution, Tally};
 pub use error::TrainError;
+pub use objective::Objective;
 pub use optimizer::{AdamW, Optimizer, StepReport};
+#[cfg(test)]
+pub(crate) use plan::Parts;
 pub use plan::{BlockPlan, BlockSpec, default_gamma};
 pub use schedule::Schedule;

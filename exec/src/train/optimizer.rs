@@ -49,7 +49,8 @@ pub struct Optimizer {
 pub struct StepReport {
     /// The step, from 1.
     pub step: u64,
-    /// Weighted mean cross entropy over the step's supervised slots, in nats.
+    /// The objective over the step: for the usual one the weighted mean cross entropy over its
+    /// supervised slots, in nats.
     pub loss: f64,
     /// Global L2 norm of the gradient of that loss, before clipping.
     pub grad_norm: f64,
@@ -207,7 +208,8 @@ impl Optimizer {
     }
 }
 
-/// L2 norm over all tensors. Rows are summed in f32, everything else in f64 and in order of names.
+/// L2 norm over all tensors. Rows are summed in the tensors' dtype, everything else in f64 and in
+/// order of names.
 fn global_norm(tensors: &Tensors) -> Result<f64> {
     let mut square = 0.0;
     for tensor in tensors.values() {
@@ -215,12 +217,8 @@ fn global_norm(tensors: &Tensors) -> Result<f64> {
             .sqr()?
             .sum(D::Minus1)?
             .flatten_all()?
-            .to_dtype(DType::F32)?;
-        square += rows
-            .to_vec1::<f32>()?
-            .into_iter()
-            .map(f64::from)
-            .sum::<f64>();
+            .to_dtype(DType::F64)?;
+        square += rows.to_vec1::<f64>()?.into_iter().sum::<f64>();
     }
     Ok(square.sqrt())
 }

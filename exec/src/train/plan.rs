@@ -164,6 +164,34 @@ impl BlockPlan {
     pub fn weight_sum(&self) -> f64 {
         self.weights.iter().sum()
     }
+
+    /// Blocks with any supervised slot.
+    pub fn supervised_blocks(&self) -> usize {
+        let blocks = self.weights.chunks(self.slots);
+        blocks
+            .filter(|weights| weights.iter().any(|&weight| weight > 0.0))
+            .count()
+    }
+
+    /// The plan's parts, to be damaged on purpose.
+    #[cfg(test)]
+    pub(crate) fn parts_mut(&mut self) -> Parts<'_> {
+        Parts {
+            starts: &mut self.starts,
+            positions: &mut self.positions,
+            labels: &mut self.labels,
+            weights: &mut self.weights,
+        }
+    }
+}
+
+/// A plan's tensors, see its methods of the same names.
+#[cfg(test)]
+pub(crate) struct Parts<'a> {
+    pub(crate) starts: &'a mut [u32],
+    pub(crate) positions: &'a mut [u32],
+    pub(crate) labels: &'a mut [u32],
+    pub(crate) weights: &'a mut [f64],
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub(crate) fn plan_for(policy: &Policy, count: usize) -> Arc<Plan> {
     let composed = policy.queue == Queue::Composed;
     let spec = OrderSpec {
         ordering: if composed {
-            PlanOrder::Composed
+            PlanOrder::Composed(policy.fill)
         } else {
             PlanOrder::Shuffled
         },

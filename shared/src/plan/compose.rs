@@ -8,14 +8,14 @@ use super::order::{Order, epochs};
 use super::packing::{Job, pack};
 use super::quota::{Quota, Rule};
 use super::shuffle::shuffle;
-use super::{Exception, Formation, Microbatch, OrderSpec, PlannedStep, Tail};
+use super::{Exception, Fill, Formation, Microbatch, OrderSpec, PlannedStep, Tail};
 use crate::draw::{Seed, Stream};
 use crate::id::{DrafterId, StepId};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 /// Composes the steps of every epoch.
-pub(super) fn compose(formation: &Formation, spec: &OrderSpec) -> Order {
+pub(super) fn compose(formation: &Formation, spec: &OrderSpec, fill: Fill) -> Order {
     let mut composer = Composer::new(formation, spec);
     let mut epochs = epochs(formation).enumerate().peekable();
     while let Some((epoch, mut rows)) = epochs.next() {
@@ -31,7 +31,11 @@ pub(super) fn compose(formation: &Formation, spec: &OrderSpec) -> Order {
             .iter()
             .map(|rows| rows.len() as u32)
             .collect();
-        let quota = Quota::plan(&pool, spec.step_size(), &composer.rules);
+        let quota = match fill {
+            Fill::Even => Quota::plan(&pool, spec.step_size(), &composer.rules),
+            Fill::Random => Quota::random(&pool, spec.step_size(), seed),
+            Fill::OneBucket => Quota::one_bucket(&pool, spec.step_size(), seed),
+        };
         for step in 0..quota.steps() {
             let rows = composer.take(quota.row(step));
             composer.emit(rows, seed, Exception::DryBucket);

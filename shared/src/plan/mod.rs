@@ -18,6 +18,7 @@ mod order;
 mod packing;
 mod quota;
 mod relieve;
+mod remaining;
 mod shuffle;
 mod synthetic;
 
@@ -30,8 +31,9 @@ use std::ops::Range;
 pub use edges::{Edges, EdgesError};
 pub use form::{Limits, OverLong};
 pub use form_error::FormError;
-pub use order::{MixRule, OrderError, OrderSpec, Ordering, Tail};
+pub use order::{Fill, MixRule, OrderError, OrderSpec, Ordering, Tail};
 pub use packing::packing_bound;
+pub use remaining::{Done, DoneError};
 pub use synthetic::FormationBuilder;
 
 /// Samples of one bucket that share one target forward and one drafter forward and backward.

@@ -27,8 +27,22 @@ pub enum Ordering {
     AsFormed,
     /// Shuffled within each epoch; steps form as microbatches arrive.
     Shuffled,
-    /// Steps are composed so that each holds the data's mix of buckets.
-    Composed,
+    /// Steps are composed ahead of dispatch.
+    Composed(Fill),
+}
+
+/// Which buckets' microbatches meet in a composed step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fill {
+    /// Each step holds the data's mix of buckets, as nearly as whole microbatches can.
+    #[default]
+    Even,
+    /// Whatever a shuffle brings together, as in a loader that shuffles batches.
+    Random,
+    /// One bucket a step, steps in a shuffled order, as in a loader that groups by length. What fills no step of its own bucket
+    /// makes mixed ones. It is there to measure what mixing is worth.
+    OneBucket,
 }
 
 /// Fewest distinct buckets that a step or window must hold.
@@ -151,7 +165,7 @@ impl OrderSpec {
                 grad_accum,
             });
         };
-        if self.ordering != Ordering::Composed {
+        if !matches!(self.ordering, Ordering::Composed(_)) {
             return Ok(());
         }
         if u32::from(mix.step_min) > size {
@@ -191,7 +205,7 @@ impl Plan {
         }
         let order = match spec.ordering {
             Ordering::AsFormed | Ordering::Shuffled => stream(formation, spec),
-            Ordering::Composed => compose(formation, spec),
+            Ordering::Composed(fill) => compose(formation, spec, fill),
         };
         let microbatches = |rows: Vec<u32>| -> Vec<Microbatch> {
             rows.into_iter()
@@ -338,7 +352,11 @@ mod tests {
         let half = formation.microbatches.len() / 2;
         let tail = half % 12;
         assert!(tail > 0, "the case has a tail");
-        for ordering in [Ordering::AsFormed, Ordering::Shuffled, Ordering::Composed] {
+        for ordering in [
+            Ordering::AsFormed,
+            Ordering::Shuffled,
+            Ordering::Composed(Fill::Even),
+        ] {
             let plan = Plan::order(&formation, &spec(ordering, Tail::Drop));
             assert_eq!(
                 (plan.microbatches.len(), plan.dropped.len()),
@@ -358,7 +376,7 @@ mod tests {
     #[test]
     fn one_spec_gives_one_digest_and_another_seed_another() {
         let formation = formation(1);
-        for ordering in [Ordering::Shuffled, Ordering::Composed] {
+        for ordering in [Ordering::Shuffled, Ordering::Composed(Fill::Even)] {
             let spec = spec(ordering, Tail::Short);
             let digest = Plan::order(&formation, &spec).digest();
             assert_eq!(digest, Plan::order(&formation, &spec).digest());
@@ -373,7 +391,10 @@ mod tests {
     #[test]
     fn each_planned_step_has_a_bound() {
         let formation = formation(1);
-        let plan = Plan::order(&formation, &spec(Ordering::Composed, Tail::Short));
+        let plan = Plan::order(
+            &formation,
+            &spec(Ordering::Composed(Fill::Even), Tail::Short),
+        );
         let costs = vec![Span::from_ns(10); plan.microbatches.len()];
         let bound = packing_bound(&plan, &costs, 3);
         let (last, full) = bound.split_last().unwrap();
@@ -386,7 +407,7 @@ mod tests {
     fn orders_that_no_step_can_meet_are_refused() {
         let good = OrderSpec {
             assign: true,
-            ..spec(Ordering::Composed, Tail::Short)
+            ..spec(Ordering::Composed(Fill::Even), Tail::Short)
         };
         let refused = |spec: OrderSpec| spec.check(3).unwrap_err().to_string();
         assert_eq!(

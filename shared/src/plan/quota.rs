@@ -8,6 +8,9 @@
 //! 3. *enforce*: a step that breaks a mixing rule gets what it lacks from a later step. Where nothing later has it, the rule
 //!    cannot be kept, by any order that kept it before.
 
+use super::shuffle::shuffle;
+use crate::draw::{Seed, Stream};
+
 /// At least `need` microbatches of a step must count, when no more than `cap` of one bucket do.
 ///
 /// With `cap` 1 that is a number of distinct buckets. With `cap` = drafters and `need` = drafters x n it says that the step can be
@@ -43,6 +46,12 @@ pub(super) struct Quota {
     counts: Vec<u32>,
 }
 
+/// Each bucket as often as `counts` says.
+fn every(counts: &[u32]) -> Vec<usize> {
+    let of = |(bucket, &n): (usize, &u32)| std::iter::repeat_n(bucket, n as usize);
+    counts.iter().enumerate().flat_map(of).collect()
+}
+
 impl Quota {
     /// Spreads `pool`, microbatches of each bucket, over as many full steps of `size` as it fills.
     pub(super) fn plan(pool: &[u32], size: u32, rules: &[Rule]) -> Self {
@@ -63,6 +72,45 @@ impl Quota {
             quota.enforce(rules);
         }
         quota
+    }
+
+    /// Deals the pool in a shuffled order.
+    pub(super) fn random(pool: &[u32], size: u32, seed: Seed) -> Self {
+        let mut places = every(pool);
+        shuffle(&mut places, seed.derive(0), Stream::Order);
+        Self::dealt(pool, size, places)
+    }
+
+    /// Full steps of each bucket, in a shuffled order, then mixed ones of what is left.
+    pub(super) fn one_bucket(pool: &[u32], size: u32, seed: Seed) -> Self {
+        let whole: Vec<u32> = pool.iter().map(|n| n / size).collect();
+        let mut steps = every(&whole);
+        shuffle(&mut steps, seed.derive(0), Stream::Order);
+        let mut places: Vec<usize> = steps
+            .into_iter()
+            .flat_map(|bucket| std::iter::repeat_n(bucket, size as usize))
+            .collect();
+        let left: Vec<u32> = pool.iter().map(|n| n % size).collect();
+        let mut left = every(&left);
+        shuffle(&mut left, seed.derive(1), Stream::Order);
+        places.extend(left);
+        Self::dealt(pool, size, places)
+    }
+
+    /// Steps of the buckets in `places`, in that order.
+    fn dealt(pool: &[u32], size: u32, places: Vec<usize>) -> Self {
+        let steps = places.len() / size as usize;
+        let mut counts = vec![0; (steps + 1) * pool.len()];
+        for (place, bucket) in places.into_iter().enumerate() {
+            counts[place / size as usize * pool.len() + bucket] += 1;
+        }
+        Self {
+            pool: pool.to_vec(),
+            size,
+            total: pool.iter().map(|&n| i128::from(n)).sum(),
+            steps,
+            counts,
+        }
     }
 
     /// The number of full steps.

@@ -3,7 +3,7 @@
 use super::standstill::standstill;
 use super::{Assignment, Barrier, Enforce, Placement, Policy, Queue, Transport};
 use crate::id::Bytes;
-use crate::plan::Microbatch;
+use crate::plan::{Fill, Microbatch};
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -281,6 +281,19 @@ fn mixing(policy: &Policy, facts: &RunFacts, found: &mut Found) {
             "\"plan\" needs queue = \"composed\"; set \"record\", or \"take\" (which can deadlock)"
                 .into(),
         );
+    }
+    if policy.fill != Fill::Even {
+        if policy.queue != Queue::Composed {
+            found.error(
+                "fill",
+                "only composed steps are filled ahead; set queue = \"composed\", or fill = \"even\"".into(),
+            );
+        } else if policy.mix_step_min.max(policy.mix_window_min) > 1 {
+            found.error(
+                "fill",
+                "this fill keeps no mixing rule; set mix_step_min = 0 and mix_window_min = 0, or fill = \"even\"".into(),
+            );
+        }
     }
     if policy.mix_enforce == Enforce::Take
         && policy.mix_window_min > 1

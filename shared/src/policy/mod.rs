@@ -15,7 +15,7 @@ mod preset;
 mod standstill;
 
 use crate::id::Bytes;
-use crate::plan::Tail;
+use crate::plan::{Fill, Tail};
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
 
@@ -198,6 +198,9 @@ pub struct Policy {
     pub barrier: Barrier,
     /// What happens to work that fills no whole step.
     pub tail: Tail,
+    /// Which buckets meet in a composed step.
+    #[serde(default)]
+    pub fill: Fill,
     /// Fewest distinct buckets in an optimizer step.
     pub mix_step_min: u8,
     /// Fewest distinct buckets in one drafter's accumulation window.

@@ -4,7 +4,7 @@ use super::{
     Admission, Assignment, Barrier, Enforce, Input, Placement, Policy, Queue, Release, Take,
     Transport,
 };
-use crate::plan::Tail;
+use crate::plan::{Fill, Tail};
 use crate::time::Span;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -70,6 +70,7 @@ fn staged_fifo() -> Policy {
         assignment: Assignment::Fixed,
         barrier: Barrier::All,
         tail: Tail::Short,
+        fill: Fill::Even,
         mix_step_min: 0,
         mix_window_min: 0,
         mix_enforce: Enforce::Record,
@@ -249,6 +250,7 @@ pub struct Overrides {
     pub assignment: Option<Assignment>,
     pub barrier: Option<Barrier>,
     pub tail: Option<Tail>,
+    pub fill: Option<Fill>,
     pub mix_step_min: Option<u8>,
     pub mix_window_min: Option<u8>,
     pub mix_enforce: Option<Enforce>,
@@ -294,6 +296,7 @@ impl Overrides {
             assignment,
             barrier,
             tail,
+            fill,
             mix_step_min,
             mix_window_min,
             mix_enforce,

@@ -46,7 +46,7 @@ pub enum TraceError {
     },
     /// No last line.
     #[error(
-        "the trace ends without its last line after {records} records; the run was cut short or the file was"
+        "the trace ends without its last line after {records} whole records: the run was killed or is still going on, or the file was cut"
     )]
     Cut {
         /// Records read.
@@ -137,6 +137,11 @@ pub fn parse(text: &str) -> Result<Trace, TraceError> {
     let mut records = Vec::new();
     let mut in_records = false;
     while let Some((i, line)) = lines.next() {
+        let is_torn = !text.ends_with('\n') && lines.clone().next().is_none();
+        if is_torn && !line.starts_with("end ") {
+            // Half a line reads as nothing, or worse, as another one.
+            break;
+        }
         let bad = || TraceError::BadLine {
             line: i + 1,
             text: line.chars().take(80).collect(),
@@ -337,5 +342,17 @@ mod tests {
             })
         );
         assert_eq!(parse("hello"), Err(TraceError::NotATrace));
+    }
+
+    #[test]
+    fn a_trace_torn_in_the_middle_of_a_line_counts_its_whole_records() {
+        let (header, records) = sample();
+        let text = encode(&header, &records);
+        let last = text.rfind("\nend ").unwrap();
+        let begin = text[..last].rfind('\n').unwrap();
+        for cut in [begin + 2, last - 1] {
+            let records = records.len() - 1;
+            assert_eq!(parse(&text[..cut]), Err(TraceError::Cut { records }));
+        }
     }
 }

@@ -5,7 +5,7 @@ use shared::core::{Event, Outcome};
 use shared::draw::{Seed, Stream};
 use shared::id::Bytes;
 use shared::metrics::{Detail, Meter};
-use shared::plan::Tail;
+use shared::plan::{Fill, Tail};
 use shared::policy::{
     Admission, Assignment, Barrier, Enforce, Input, Placement, Policy, Queue, Release, Severity,
     Take, Transport, preset,
@@ -146,6 +146,9 @@ fn draw_policy(dice: &mut Dice, work: &Work) -> Policy {
             retry_max: dice.below(4) as u8,
             ..preset("staged-fifo").expect("it exists")
         };
+        if policy.queue == Queue::Composed && policy.mix_window_min < 2 {
+            policy.fill = dice.pick(&[Fill::Even, Fill::Even, Fill::Random, Fill::OneBucket]);
+        }
         if dice.one_in(5) {
             policy.gate_high = dice.maybe(1, 100);
             policy.gate_low = dice.maybe(1, 80).filter(|_| policy.gate_high.is_some());

@@ -392,3 +392,37 @@ pub(super) fn prediction(buckets: usize) -> PredictionMeasurement {
         ],
     }
 }
+
+/// A drafter that learns, beside drafters that do not; `names` are those of the latter.
+pub(super) fn acceptance(checkpoints: usize, names: [&str; 8]) -> Acceptance {
+    let length = |step: f64| 1.1 + 2.6 * (1.0 - (-step / 900.0).exp());
+    let point = |i: usize| {
+        let step = 250.0 * (i + 1) as f64;
+        let middle = length(step) + 0.1 * noise(i);
+        AcceptancePoint {
+            step,
+            length: middle,
+            low: middle - 0.25,
+            high: middle + 0.25,
+        }
+    };
+    let series = |index: usize, name: &str, kept: f64| AcceptanceSeries {
+        name: name.to_owned(),
+        length: (0..16).map(|slot| kept.powi(slot)).sum(),
+        slots: (1..16)
+            .map(|slot| kept.powi(slot) * (1.0 - 0.02 * noise(index + slot as usize)))
+            .collect(),
+    };
+    Acceptance {
+        heading: heading(
+            "A trained drafter is accepted 3.4 tokens at a time",
+            "40 prompts",
+        ),
+        steps: (0..checkpoints).map(point).collect(),
+        series: vec![
+            series(0, "trained", 0.71),
+            series(1, names[0], 0.02),
+            series(2, names[1], 0.31),
+        ],
+    }
+}

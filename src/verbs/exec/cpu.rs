@@ -1,21 +1,22 @@
 //! The CPU backend: real data, a real target, a drafter trained for real.
 
-use super::observer::Fields;
+use super::checkpoints::Checkpoints;
+use super::observer::{Fields, Watchers};
+use super::resume::Resumed;
 use super::{Ran, Ready, drive};
 use crate::failure::{Failure, code};
 use crate::output::OutputDir;
-use crate::terminal::note;
 use crate::verbs::data;
 use exec::backend::cpu::{AppliedStep, Cpu, CpuSetup};
-use exec::checkpoint::Checkpoint;
 use exec::config::{DrafterSection, ExecSection, TargetSection};
 use exec::data::{Dataset, Tokenizer};
+use exec::model::gguf::is_gguf;
 use exec::model::{
     Device, Drafter, DrafterConfig, DrafterSize, Target, TargetConfig, default_target_layer_ids,
 };
 use exec::train::{AdamW, BlockSpec, Optimizer, Schedule, StepReport};
 use serde_json::json;
-use shared::id::DrafterId;
+use shared::core::Core;
 use shared::record::Digest;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,7 +37,8 @@ pub(crate) struct Trained {
 
 /// Loads data and models, trains on the CPU and writes `checkpoint/`.
 pub(crate) fn train(ready: &Ready, dir: &OutputDir) -> Result<Trained, Failure> {
-    train_with(&Setup::of(ready)?, ready, dir)
+    let watchers = Watchers::of(ready)?;
+    train_with(&Setup::of(ready)?, ready, dir, watchers)
 }
 
 /// Trains what was loaded for `ready` and writes `checkpoint/`.
@@ -44,6 +46,7 @@ pub(super) fn train_with(
     setup: &Setup,
     ready: &Ready,
     dir: &OutputDir,
+    watchers: Watchers,
 ) -> Result<Trained, Failure> {
     let (sender, receiver) = channel::<AppliedStep>();
     let backend = Arc::new(
@@ -51,62 +54,24 @@ pub(super) fn train_with(
             .map_err(|e| Failure::usage(format!("--backend cpu: {e}")))?,
     );
     let mut steps = Vec::new();
-    let mut on_step = || -> Result<Fields, String> {
+    let mut checkpoints = Checkpoints::of(ready, setup.data_facts(), dir.path());
+    let mut on_step = |core: &Core| -> Result<Fields, String> {
         let mut fields = Fields::new();
         for applied in receiver.try_iter() {
             fields = fields_of(&applied.report);
+            let told = checkpoints.step(core, &backend, &applied.report);
+            fields.append(&mut told.map_err(|failure| failure.message)?);
             steps.push(applied.report);
         }
         Ok(fields)
     };
-    let ran = drive(ready, Arc::clone(&backend), dir, &mut on_step)?;
-    let run = json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "seed": ready.case.file.seed,
-        "policy": ready.case.file.policy.name,
-        "plan": format!("{:016x}", ready.plan.digest()),
-        "data": setup.data.digest_hex(),
-        "epochs": ready.case.file.workload.epochs,
-        "samples_trained": ran.metrics.samples,
-        "microbatches_trained": ran.metrics.microbatches,
-        "complete": !ran.report.stopped,
-    });
-    let checkpoint = backend.checkpoint(DrafterId(0), run.to_string());
-    let checkpoint = save(&checkpoint, dir.path())?;
+    let ran = drive(ready, Arc::clone(&backend), dir, watchers, &mut on_step)?;
+    let checkpoint = checkpoints.finish(&ran.core, &backend)?;
     Ok(Trained {
         ran,
         steps,
         checkpoint,
     })
-}
-
-fn save(checkpoint: &Checkpoint, dir: &Path) -> Result<PathBuf, Failure> {
-    let failed = |e: &dyn std::fmt::Display| Failure::new(crate::output::OutputError::CODE, e);
-    let folder = dir.join("checkpoint");
-    if folder.exists() {
-        // A run from the beginning never overwrites what another one trained.
-        let aside = (1..)
-            .map(|n| dir.join(format!("checkpoint.{n}")))
-            .find(|path| !path.exists())
-            .expect("numbers do not end");
-        std::fs::rename(&folder, &aside).map_err(|e| {
-            failed(&format!(
-                "{}: cannot be moved aside: {e}; give --out another directory",
-                folder.display()
-            ))
-        })?;
-        note(format!(
-            "an earlier checkpoint was moved to {}",
-            aside.display()
-        ));
-    }
-    std::fs::create_dir_all(&folder).map_err(|e| {
-        failed(&format!(
-            "{}: cannot make this directory: {e}; give --out another one",
-            folder.display()
-        ))
-    })?;
-    checkpoint.write(&folder).map_err(|e| failed(&e))
 }
 
 fn fields_of(report: &StepReport) -> Fields {
@@ -140,12 +105,16 @@ impl Setup {
             .exec
             .clone()
             .expect("the backend was chosen for this section");
+        check_tokenizer(&section)?;
         let data = data::load(&section.data)?;
         let tokenizer = data::tokenizer(&section.data)?;
         let target = target(&section.target, &tokenizer, file.seed)?;
         check_bytes(ready, &target)?;
         check_vocab(&tokenizer, &target)?;
         let drafter = drafter(&section.drafter, &target, &tokenizer, file.seed)?;
+        if let Some(resumed) = &ready.resumed {
+            must_be_the_same(resumed, &data, &drafter)?;
+        }
         let blocks = BlockSpec::of(drafter.config());
         let gamma = section.drafter.gamma;
         let blocks = if gamma > 0.0 {
@@ -162,6 +131,11 @@ impl Setup {
         })
     }
 
+    /// What a checkpoint says of the data.
+    fn data_facts(&self) -> serde_json::Value {
+        json!({"digest": self.data.digest_hex(), "dropped": self.data.counts().dropped()})
+    }
+
     fn cpu(
         &self,
         ready: &Ready,
@@ -170,10 +144,10 @@ impl Setup {
         let o = &self.section.optimizer;
         let step_size =
             ready.case.file.training.grad_accum * u32::from(ready.case.file.policy.drafters);
-        let total = if ready.plan.is_composed() {
-            ready.plan.steps.len() as u64
+        let total = if ready.whole.is_composed() {
+            ready.whole.steps.len() as u64
         } else {
-            (ready.plan.microbatches.len() as u64).div_ceil(u64::from(step_size))
+            (ready.whole.microbatches.len() as u64).div_ceil(u64::from(step_size))
         };
         let settings = AdamW {
             beta1: o.beta1,
@@ -188,8 +162,14 @@ impl Setup {
             warmup_steps: (o.warm_up_share * total as f64).ceil() as u64,
             total_steps: total,
         };
-        let optimizer = Optimizer::new(self.drafter.weights().clone(), settings, schedule)
+        let mut optimizer = Optimizer::new(self.drafter.weights().clone(), settings, schedule)
             .map_err(|e| Failure::usage(format!("exec.optimizer: {e}")))?;
+        if let Some(resumed) = &ready.resumed {
+            let (state, step) = (&resumed.checkpoint.trainer, resumed.checkpoint.step);
+            optimizer
+                .import(state, step)
+                .map_err(|e| Failure::usage(format!("--resume: {e}")))?;
+        }
         Ok(CpuSetup {
             plan: Arc::clone(&ready.plan),
             data: Arc::clone(&self.data),
@@ -204,14 +184,38 @@ impl Setup {
     }
 }
 
+/// A run goes on with the data and the drafter that it had.
+fn must_be_the_same(resumed: &Resumed, data: &Dataset, drafter: &Drafter) -> Result<(), Failure> {
+    let run: serde_json::Value = serde_json::from_str(&resumed.checkpoint.run).unwrap_or_default();
+    let (was, is) = (run["data"].as_str().unwrap_or_default(), data.digest_hex());
+    if was != is {
+        return Err(Failure::usage(format!(
+            "--resume: the samples are others than the checkpoint was trained on ({was}, now {is}); bring them back, or start anew without --resume"
+        )));
+    }
+    if resumed.checkpoint.config != *drafter.config() {
+        return Err(Failure::usage(
+            "--resume: [exec.drafter] describes another drafter than the checkpoint holds; set it back, or start anew without --resume",
+        ));
+    }
+    Ok(())
+}
+
 /// Seeds of the random weights, apart from each other and from the data's.
 const TARGET_SEED: u64 = 0x7461_7267;
 const DRAFTER_SEED: u64 = 0x6472_6166;
 
-fn target(section: &TargetSection, tokenizer: &Tokenizer, seed: u64) -> Result<Target, Failure> {
+/// The target that a section names; random weights are drawn by the run's `seed`.
+pub(crate) fn target(
+    section: &TargetSection,
+    tokenizer: &Tokenizer,
+    seed: u64,
+) -> Result<Target, Failure> {
     let usage = |e: &dyn std::fmt::Display| Failure::usage(format!("exec.target: {e}"));
     if let Some(path) = &section.path {
-        must_exist("exec.target.path", path)?;
+        if !(is_gguf(path) && path.is_file()) {
+            must_exist("exec.target.path", path)?;
+        }
         let unusable = |e: &dyn std::fmt::Display| Failure::data(format!("exec.target.path: {e}"));
         let config = TargetConfig::load(path).map_err(|e| unusable(&e))?;
         let ids = layer_ids(section, config.geometry.num_hidden_layers);
@@ -243,7 +247,8 @@ fn target(section: &TargetSection, tokenizer: &Tokenizer, seed: u64) -> Result<T
     Target::random(config, seed ^ TARGET_SEED, &ids, &Device::Cpu).map_err(|e| usage(&e))
 }
 
-fn must_exist(key: &str, path: &Path) -> Result<(), Failure> {
+/// Refuses a path that is no folder; `key` names where it was given.
+pub(crate) fn must_exist(key: &str, path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
         return Ok(());
     }
@@ -251,6 +256,18 @@ fn must_exist(key: &str, path: &Path) -> Result<(), Failure> {
         "{key}: {}: no such folder; check the path, it must hold config.json and safetensors",
         path.display()
     )))
+}
+
+/// Bytes are not what a trained target reads: a GGUF, which carries its tokenizer, must be given it.
+pub(crate) fn check_tokenizer(section: &ExecSection) -> Result<(), Failure> {
+    match (&section.target.path, section.data.tokenizer_path()) {
+        (Some(path), None) if is_gguf(path) => Err(Failure::usage(format!(
+            "exec.data.tokenizer = \"byte\": the target {} has a tokenizer of its own; set exec.data.tokenizer = {:?}",
+            path.display(),
+            path.display().to_string()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn layer_ids(section: &TargetSection, layers: usize) -> Vec<usize> {
@@ -305,7 +322,8 @@ fn check_bytes(ready: &Ready, target: &Target) -> Result<(), Failure> {
     )))
 }
 
-fn check_vocab(tokenizer: &Tokenizer, target: &Target) -> Result<(), Failure> {
+/// Refuses a tokenizer with more tokens than the target embeds.
+pub(crate) fn check_vocab(tokenizer: &Tokenizer, target: &Target) -> Result<(), Failure> {
     let (tokens, rows) = (
         tokenizer.vocab_size() as usize,
         target.config().geometry.vocab_size,

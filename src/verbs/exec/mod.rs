@@ -1,10 +1,14 @@
 //! `dflash exec`: run a policy for real and record it.
 
 mod backend;
+mod checkpoints;
 pub(crate) mod cpu;
 mod emulated;
 mod observer;
+mod prometheus;
+mod resume;
 mod settle;
+mod tensorboard;
 mod threads;
 
 use crate::cli::{BackendArg, ExecArgs};
@@ -19,29 +23,38 @@ use exec::backend::Backend;
 use exec::backend::emulated::Emulated;
 use exec::driver::{Driver, Options, RunReport};
 use exec::error::DriverError;
-use observer::Recorder;
+use observer::{OnStep, Recorder, Watchers};
 use shared::core::Core;
 use shared::metrics::Metrics;
 use shared::plan::Plan;
 use sim::Work;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backend::Choice;
-pub(crate) use settle::{loss_curve, training};
+pub(crate) use resume::DONE;
+use resume::Resumed;
+pub(crate) use settle::{ends, loss_curve, training};
 pub(crate) use threads::one_for_tensors;
 
 /// A policy ready to run: its file, the lengths of the data, its work and its plan.
 pub(crate) struct Ready {
     pub(crate) case: Case,
     pub(crate) work: Work,
+    /// What is to be done now.
     pub(crate) plan: Arc<Plan>,
+    /// The plan from the beginning; where a run goes on, what is done included.
+    pub(crate) whole: Arc<Plan>,
+    /// Where a run goes on.
+    pub(crate) resumed: Option<Resumed>,
 }
 
 /// What a run gave.
 pub(crate) struct Ran {
     pub(crate) metrics: Metrics,
     pub(crate) report: RunReport,
+    /// The core at the end.
+    pub(crate) core: Core,
 }
 
 pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
@@ -49,24 +62,49 @@ pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
         // Before anything is loaded or said: the process begins again.
         one_for_tensors()?;
     }
-    let ready = prepare(&args.policy, &args.sets)?;
-    let work = load(backend::choose(args.backend, &ready)?, &ready, args)?;
+    let mut ready = prepare(&args.policy, &args.sets)?;
+    let choice = backend::choose(args.backend, &ready)?;
     let name = plain(&ready.case.file.name);
     let out = args
         .out
         .clone()
         .unwrap_or_else(|| PathBuf::from("reports").join(name + "-exec"));
+    if args.resume {
+        if choice == Choice::Emulated {
+            return Err(Failure::usage(
+                "--resume: the emulated backend trains nothing that could be continued; leave it out",
+            ));
+        }
+        resume::resume(&mut ready, &out)?;
+        if let Some(resumed) = ready
+            .resumed
+            .as_ref()
+            .filter(|_| ready.plan.microbatches.is_empty())
+        {
+            say(format!(
+                "nothing is left to train: step {} in {} is the end of the plan",
+                resumed.checkpoint.step,
+                out.join("checkpoint").display()
+            ));
+            return Ok(());
+        }
+    }
+    let mut watchers = Watchers::of(&ready)?;
+    watchers.stop_after = args.stop_after_steps;
+    let work = load(choice, &ready, args)?;
     let dir = OutputDir::create(&out)?;
     // From here on Ctrl-C is an orderly stop; what is said next tells the user so.
     drop(stop_on_signal());
     note(settle::opening(&ready, work.name()));
     let (ran, figures) = match work {
         Loaded::Emulated(backend) => {
-            let nothing = &mut || Ok(observer::Fields::new());
-            (drive(&ready, backend, &dir, nothing)?, Vec::new())
+            let nothing = &mut |_: &Core| Ok(observer::Fields::new());
+            let ran = drive(&ready, backend, &dir, watchers, nothing)?;
+            (ran, Vec::new())
         }
         Loaded::Cpu(setup) => {
-            let trained = cpu::train_with(&setup, &ready, &dir)?;
+            let trained = cpu::train_with(&setup, &ready, &dir, watchers)
+                .inspect_err(|_| tell_of_checkpoint(dir.path()))?;
             training(&trained).into_iter().for_each(say);
             let loss = loss_curve(&ready, &trained);
             figure::save(dir.path(), "loss", &loss)?;
@@ -75,12 +113,29 @@ pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
     };
     finish(&ready, &ran, &dir, figures)?;
     say(format!("results in {}", out.display()));
-    if ran.report.stopped {
+    let was_asked_before = args
+        .stop_after_steps
+        .is_some_and(|after| u64::from(ran.metrics.steps) >= after);
+    if ran.report.stopped && was_asked_before {
+        say("stopped after the steps asked for; `--resume` goes on from there");
+    } else if ran.report.stopped {
         let message =
             "stopped as asked after the optimizer step under way; everything up to it is written";
+        tell_of_checkpoint(dir.path());
         return Err(Failure::new(code::INTERRUPTED, message));
     }
     Ok(())
+}
+
+/// Where a run that ended early can go on.
+fn tell_of_checkpoint(out: &Path) {
+    let folder = out.join("checkpoint");
+    if folder.exists() {
+        note(format!(
+            "{} is kept; the same command with --resume goes on from there",
+            folder.display()
+        ));
+    }
 }
 
 /// A backend with all that it needs.
@@ -110,7 +165,7 @@ fn load(choice: Choice, ready: &Ready, args: &ExecArgs) -> Result<Loaded, Failur
 }
 
 /// Loads a policy file and builds its plan.
-pub(crate) fn prepare(file: &std::path::Path, sets: &[String]) -> Result<Ready, Failure> {
+pub(crate) fn prepare(file: &Path, sets: &[String]) -> Result<Ready, Failure> {
     let input = open(&[file.to_path_buf()], sets, 1)?;
     if let Input::Scenario { .. } = input {
         return Err(Failure::usage(format!(
@@ -131,16 +186,23 @@ pub(crate) fn ready(case: Case) -> Result<Ready, Failure> {
     for line in settle::differences(&case, &plan) {
         note(line);
     }
-    Ok(Ready { case, work, plan })
+    Ok(Ready {
+        case,
+        work,
+        whole: Arc::clone(&plan),
+        plan,
+        resumed: None,
+    })
 }
 
-/// Runs the plan on a backend, recording trace, metrics and progress. `on_step` is called at each optimizer step, when nobody works
-/// on the weights; it returns fields for metrics.jsonl.
+/// Runs the plan on a backend, recording trace, metrics and progress for all who watch. `on_step` is called at each optimizer step,
+/// when nobody works on the weights; it returns fields for metrics.jsonl.
 pub(crate) fn drive<B: Backend>(
     ready: &Ready,
     backend: Arc<B>,
     dir: &OutputDir,
-    on_step: &mut dyn FnMut() -> Result<observer::Fields, String>,
+    watchers: Watchers,
+    on_step: &mut OnStep<'_>,
 ) -> Result<Ran, Failure> {
     let file = &ready.case.file;
     let core = Core::new(
@@ -149,13 +211,18 @@ pub(crate) fn drive<B: Backend>(
         file.training.grad_accum,
         shared::draw::Seed(file.seed),
     );
-    let mut recorder = Recorder::begin(&core, &ready.case, dir, backend.name(), on_step)?;
+    let mut recorder = Recorder::begin(&core, ready, dir, backend.name(), watchers, on_step)?;
     let driver = Driver::new(core, backend, Options::default());
+    recorder.stop_with(driver.stop_handle());
     stop_with(&driver);
     let outcome = driver.run(&mut recorder);
-    let metrics = recorder.end()?;
+    let (metrics, core) = recorder.end()?;
     let report = outcome.map_err(of_driver)?;
-    Ok(Ran { metrics, report })
+    Ok(Ran {
+        metrics,
+        report,
+        core,
+    })
 }
 
 /// The first Ctrl-C asks the driver for an orderly stop.

@@ -123,6 +123,11 @@ impl Cpu {
         })
     }
 
+    /// Optimizer steps of the masters that `drafter` trains, an earlier run's included.
+    pub fn steps(&self, drafter: DrafterId) -> u64 {
+        self.shared.optimizer(drafter).step()
+    }
+
     /// A checkpoint of the masters that `drafter` trains; `run` is the caller's own state as JSON.
     ///
     /// Call it where no optimizer step is under way, such as an observer at a step's record.

@@ -6,6 +6,10 @@ typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
 typedef long long int64_t;
 
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+
 // The bits of a bf16 number. Arithmetic is done in float.
 struct bf16 {
     uint16_t bits;

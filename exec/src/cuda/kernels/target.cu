@@ -60,15 +60,42 @@ extern "C" __global__ void copy_rows(const bf16* from, bf16* to, int width, int6
         *reinterpret_cast<uint4*>(to + at) = *reinterpret_cast<const uint4*>(from + at);
 }
 
-// cos and sin of position · theta^(−2i/D) as [positions, D/2] pairs; a block a position. The angle is taken in double: at position
-// 8191 float would lose three digits.
-extern "C" __global__ void rope_table(float2* table, int half, double theta, double scale) {
-    for (int i = threadIdx.x; i < half; i += blockDim.x) {
-        const double angle = blockIdx.x * scale * pow(theta, -double(i) / half);
+// cos and sin of position · rate as [positions, pairs]; a block a position. The angle is taken in double: at position 8191 float would
+// lose three digits.
+extern "C" __global__ void rope_table(const double* rates, float2* table, int pairs) {
+    for (int i = threadIdx.x; i < pairs; i += blockDim.x) {
         double s, c;
-        sincos(angle, &s, &c);
-        table[size_t(blockIdx.x) * half + i] = make_float2(float(c), float(s));
+        sincos(blockIdx.x * rates[i], &s, &c);
+        table[size_t(blockIdx.x) * pairs + i] = make_float2(float(c), float(s));
     }
+}
+
+// Normal draws with mean 0, two a thread (Box and Muller 1958), each a function of the stream and its place alone.
+static __forceinline__ uint64_t mix(uint64_t word) {
+    uint64_t z = word + 0x9E3779B97F4A7C15ull;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+    return z ^ (z >> 31);
+}
+
+static __forceinline__ double unit(uint64_t stream, uint64_t word) {
+    const uint64_t hash = mix(mix(mix(stream)) ^ mix(word));
+    return double((hash >> 11) + 1) / double(1ull << 53);
+}
+
+extern "C" __global__ void normals(bf16* to, int64_t count, uint64_t stream, double std) {
+    for (int64_t pair = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; 2 * pair < count; pair += int64_t(gridDim.x) * blockDim.x) {
+        const double radius = std * sqrt(-2.0 * log(unit(stream, 2 * pair)));
+        double s, c;
+        sincos(6.283185307179586 * unit(stream, 2 * pair + 1), &s, &c);
+        to[2 * pair] = to_bf16(float(radius * c));
+        if (2 * pair + 1 < count) to[2 * pair + 1] = to_bf16(float(radius * s));
+    }
+}
+
+extern "C" __global__ void fill(bf16* to, int64_t count, float value) {
+    for (int64_t n = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; n < count; n += int64_t(gridDim.x) * blockDim.x)
+        to[n] = to_bf16(value);
 }
 
 // Norm of each head (where weights are given), then rotation of its halves, in place. A warp a head; heads 0 … queries−1 of a token
@@ -86,7 +113,7 @@ static __forceinline__ void head_norm_rope(bf16* rows, const bf16* q_weight, con
 #pragma unroll
     for (int n = 0; n < EACH; ++n) {
         const int i = lane * EACH + n;
-        const bool inside = HALF >= 32 || i < HALF;
+        const bool inside = HALF % 32 == 0 || i < HALF;
         a[n] = inside ? to_float(x[i]) : 0.f;
         b[n] = inside ? to_float(x[i + HALF]) : 0.f;
         squares += a[n] * a[n] + b[n] * b[n];
@@ -96,7 +123,7 @@ static __forceinline__ void head_norm_rope(bf16* rows, const bf16* q_weight, con
 #pragma unroll
     for (int n = 0; n < EACH; ++n) {
         const int i = lane * EACH + n;
-        if (HALF < 32 && i >= HALF) continue;
+        if (HALF % 32 != 0 && i >= HALF) continue;
         const float wa = weight ? to_float(weight[i]) : 1.f, wb = weight ? to_float(weight[i + HALF]) : 1.f;
         const float u = a[n] * scale * wa, v = b[n] * scale * wb;
         const float2 t = turn[i];

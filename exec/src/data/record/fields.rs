@@ -1,26 +1,29 @@
 //! The fields of a record as they are written in JSON.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use minijinja::value::Value;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::data::bad_record::BadRecord;
-use crate::data::chat::{Message, Role};
+use crate::data::chat::{Message, Role, Turn};
 
-/// A message as written: `role` or `from`, `content` or `value`.
+/// A message as written: `role` or `from`, `content` or `value`, and whatever else.
 #[derive(Deserialize)]
-pub(super) struct Turn {
+pub(super) struct WrittenTurn {
     role: Option<String>,
     from: Option<String>,
     content: Option<Content>,
     value: Option<Content>,
+    #[serde(flatten)]
+    fields: BTreeMap<String, Value>,
 }
 
-impl Turn {
-    /// The message, the `message`th of its record from 1.
-    pub(super) fn message(self, message: usize) -> Result<Message, BadRecord> {
+impl WrittenTurn {
+    /// The turn, the `message`th of its record from 1; fields that are null are left out.
+    pub(super) fn read(mut self, message: usize) -> Result<Turn, BadRecord> {
         let role = self.role.or(self.from);
         let role = role.ok_or(BadRecord::MissingField {
             message,
@@ -35,7 +38,11 @@ impl Turn {
             message,
             role: shown(&role),
         })?;
-        Ok(Message { role, content })
+        self.fields.retain(|_, value| !value.is_none());
+        Ok(Turn {
+            message: Message { role, content },
+            fields: self.fields,
+        })
     }
 }
 
@@ -121,21 +128,26 @@ impl<'de> Deserialize<'de> for Flag {
 
 /// The keys of an object whose values are not null; a key that occurs twice is an error, since the
 /// last one would win unseen.
-pub(super) struct Keys(pub(super) BTreeSet<String>);
+pub(super) struct Keys {
+    /// The keys.
+    pub(super) names: BTreeSet<String>,
+    /// The value of `id`, where it is a string or a number.
+    pub(super) id: Option<String>,
+}
 
 impl Keys {
     /// The keys in quotes, for a message.
     pub(super) fn list(&self) -> String {
-        if self.0.is_empty() {
+        if self.names.is_empty() {
             return "no keys".to_owned();
         }
         let names: Vec<_> = self
-            .0
+            .names
             .iter()
             .take(KEYS_SHOWN_MAX)
             .map(|key| shown(key))
             .collect();
-        let more = if self.0.len() > KEYS_SHOWN_MAX {
+        let more = if self.names.len() > KEYS_SHOWN_MAX {
             ", ..."
         } else {
             ""
@@ -174,7 +186,10 @@ impl<'de> Deserialize<'de> for Keys {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
                 let mut seen = BTreeSet::new();
-                let mut keys = BTreeSet::new();
+                let mut keys = Keys {
+                    names: BTreeSet::new(),
+                    id: None,
+                };
                 while let Some(key) = map.next_key::<String>()? {
                     if !seen.insert(key.clone()) {
                         return Err(de::Error::custom(format!(
@@ -182,14 +197,30 @@ impl<'de> Deserialize<'de> for Keys {
                             shown(&key)
                         )));
                     }
-                    if map.next_value::<Option<IgnoredAny>>()?.is_some() {
-                        keys.insert(key);
+                    let is_there = if key == "id" {
+                        let value: Option<serde_json::Value> = map.next_value()?;
+                        keys.id = value.as_ref().and_then(name);
+                        value.is_some()
+                    } else {
+                        map.next_value::<Option<IgnoredAny>>()?.is_some()
+                    };
+                    if is_there {
+                        keys.names.insert(key);
                     }
                 }
-                Ok(Keys(keys))
+                Ok(keys)
             }
         }
 
         deserializer.deserialize_map(Object)
+    }
+}
+
+/// What a record is called.
+fn name(value: &serde_json::Value) -> Option<String> {
+    match value {
+        serde_json::Value::String(text) => Some(text.clone()),
+        serde_json::Value::Number(number) => Some(number.to_string()),
+        _ => None,
     }
 }

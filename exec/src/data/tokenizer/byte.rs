@@ -1,6 +1,7 @@
 //! One id a byte, and a few special tokens above.
 
-use crate::data::chat::{Message, Role, Tokens};
+use crate::data::chat::{Conversation, Role, Tokens};
+use crate::data::rules::LossOn;
 
 /// The byte tokenizer: ids 0 to 255 are bytes, then come the special tokens.
 ///
@@ -24,19 +25,37 @@ impl ByteTokenizer {
     /// Number of ids: a multiple of 16, as kernels like it; ids 262 to 271 are never produced.
     pub const VOCAB_SIZE: u32 = 272;
 
-    pub(super) fn encode(self, text: &str) -> impl Iterator<Item = u32> {
+    pub(in crate::data) fn encode(self, text: &str) -> impl Iterator<Item = u32> {
         text.bytes().map(u32::from)
     }
 
-    pub(super) fn encode_chat(self, messages: &[Message]) -> Tokens {
+    /// The tokens of a conversation in the markers of this tokenizer.
+    pub(in crate::data) fn encode_chat(
+        self,
+        conversation: &Conversation,
+        loss_on: LossOn,
+    ) -> Tokens {
         let mut tokens = Tokens::default();
-        for message in messages {
-            let bears_loss = message.role == Role::Assistant;
-            tokens.extend([marker(message.role)], false);
-            tokens.extend(self.encode(&message.content), bears_loss);
+        let last = conversation.turns_of(Role::Assistant).next_back();
+        for (i, turn) in conversation.turns.iter().enumerate() {
+            let said = &turn.message;
+            let bears_loss = match loss_on {
+                LossOn::Assistant => said.role == Role::Assistant,
+                LossOn::LastAssistant => Some(i) == last,
+                LossOn::All => true,
+            };
+            tokens.extend([marker(said.role)], loss_on == LossOn::All);
+            tokens.extend(self.encode(&said.content), bears_loss);
             tokens.extend([Self::EOS], bears_loss);
         }
         tokens
+    }
+
+    /// The tokens that ask for an assistant's turn after `conversation`.
+    pub(in crate::data) fn encode_prompt(self, conversation: &Conversation) -> Vec<u32> {
+        let mut ids = self.encode_chat(conversation, LossOn::All).ids;
+        ids.push(Self::ASSISTANT);
+        ids
     }
 
     pub(super) fn decode(self, ids: &[u32]) -> String {
@@ -81,13 +100,7 @@ fn special_name(id: u32) -> &'static str {
 mod tests {
     use super::*;
     use crate::data::Tokenizer;
-
-    fn said(role: Role, content: &str) -> Message {
-        Message {
-            role,
-            content: content.into(),
-        }
-    }
+    use crate::data::testing::talk;
 
     #[test]
     fn text_is_its_bytes_and_comes_back() {
@@ -99,22 +112,28 @@ mod tests {
 
     #[test]
     fn only_the_assistant_and_its_end_of_turn_bear_loss() {
-        let talk = [
-            said(Role::System, "s"),
-            said(Role::User, "hi"),
-            said(Role::Assistant, "yo"),
-            said(Role::User, ""),
-        ];
-        let tokens = Tokenizer::byte()
-            .encode_chat(&talk)
-            .expect("bytes never fail");
+        let talk = talk(&[
+            (Role::System, "s"),
+            (Role::User, "hi"),
+            (Role::Assistant, "yo"),
+            (Role::Assistant, "y"),
+            (Role::User, ""),
+        ]);
+        let of = |loss_on| ByteTokenizer.encode_chat(&talk, loss_on);
+        let tokens = of(LossOn::Assistant);
         assert_eq!(
             tokens.ids,
             [
-                260, 115, 256, 258, 104, 105, 256, 259, 121, 111, 256, 258, 256
+                260, 115, 256, 258, 104, 105, 256, 259, 121, 111, 256, 259, 121, 256, 258, 256
             ]
         );
-        assert_eq!(tokens.mask, [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0]);
+        assert_eq!(
+            tokens.mask,
+            [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 1, 1, 0, 0]
+        );
+        let last = of(LossOn::LastAssistant).mask;
+        assert_eq!(last, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0]);
+        assert_eq!(of(LossOn::All).mask, [1; 16]);
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! A Hugging Face `tokenizer.json`, with conversations rendered as ChatML.
+//! A Hugging Face `tokenizer.json` or the tokenizer of a GGUF.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::EncodeError;
-use crate::data::chat::{Message, Role, Tokens};
+use super::{CarriedTemplate, EncodeError};
 use crate::data::error::{DataError, Result};
+use crate::model::gguf::is_gguf;
 
 /// A tokenizer read from a file.
 ///
@@ -15,10 +16,11 @@ pub struct FileTokenizer {
     inner: tokenizers::Tokenizer,
     path: PathBuf,
     vocab_size: u32,
+    template: Option<CarriedTemplate>,
 }
 
 impl FileTokenizer {
-    /// Reads `path`, or `path/tokenizer.json` if `path` is a folder.
+    /// Reads `path`, or `path/tokenizer.json` if `path` is a folder; of a GGUF the tokenizer in it.
     ///
     /// # Errors
     /// The file is missing, cannot be read or is no tokenizer.
@@ -28,7 +30,13 @@ impl FileTokenizer {
         } else {
             path.to_path_buf()
         };
-        let bytes = std::fs::read(&path).map_err(|e| DataError::io(&path, e))?;
+        let (bytes, template) = if is_gguf(&path) {
+            let carried = super::gguf::read(&path)?;
+            (carried.json, carried.template)
+        } else {
+            let bytes = std::fs::read(&path).map_err(|e| DataError::io(&path, e))?;
+            (bytes, None)
+        };
         let refuse = |reason: String| DataError::Tokenizer {
             path: path.clone(),
             reason,
@@ -39,6 +47,8 @@ impl FileTokenizer {
             .with_truncation(None)
             .map_err(|e| refuse(e.to_string()))?;
         inner.with_padding(None);
+        // It adds tokens, which this module never asks for, and takes blanks out of the offsets.
+        inner.with_post_processor(None::<tokenizers::PostProcessorWrapper>);
         // The largest id, not the number of entries: ids may have gaps.
         let largest = inner.get_vocab(true).into_values().max();
         let vocab_size = largest
@@ -48,12 +58,17 @@ impl FileTokenizer {
             inner,
             path,
             vocab_size,
+            template,
         })
     }
 
     /// The file it was read from.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(super) fn carried_template(&self) -> Option<&CarriedTemplate> {
+        self.template.as_ref()
     }
 
     pub(super) fn vocab_size(&self) -> u32 {
@@ -84,35 +99,23 @@ impl FileTokenizer {
         Ok((encoding.get_ids().to_vec(), starts))
     }
 
-    /// `<|im_start|>role\ncontent<|im_end|>\n` for each message.
-    ///
-    /// Everything up to an assistant's first token is encoded as one text, as it is when the model
-    /// is asked, and so are the assistant's words: no token straddles the border of the mask.
-    pub(super) fn encode_chat(
+    pub(super) fn encode_with_ranges(
         &self,
-        messages: &[Message],
-    ) -> std::result::Result<Tokens, EncodeError> {
-        for token in [TURN_START, TURN_END] {
-            if self.inner.token_to_id(token).is_none() {
-                return Err(EncodeError::NoChatToken { token });
-            }
-        }
-        let mut tokens = Tokens::default();
-        let mut unlearned = String::new();
-        for message in messages {
-            unlearned.push_str(&format!("{TURN_START}{}\n", message.role.name()));
-            if message.role == Role::Assistant {
-                self.append(&mut tokens, &unlearned, false)?;
-                unlearned.clear();
-                self.append(&mut tokens, &format!("{}{TURN_END}", message.content), true)?;
-            } else {
-                unlearned.push_str(&message.content);
-                unlearned.push_str(TURN_END);
-            }
-            unlearned.push('\n');
-        }
-        self.append(&mut tokens, &unlearned, false)?;
-        Ok(tokens)
+        text: &str,
+    ) -> std::result::Result<Vec<(u32, Range<usize>)>, EncodeError> {
+        let encoding = self
+            .inner
+            .encode(text, false)
+            .map_err(|e| EncodeError::Failed(e.to_string()))?;
+        let ranges = encoding
+            .get_offsets()
+            .iter()
+            .map(|&(start, end)| start..end);
+        Ok(encoding.get_ids().iter().copied().zip(ranges).collect())
+    }
+
+    pub(super) fn has_token(&self, token: &str) -> bool {
+        self.inner.token_to_id(token).is_some()
     }
 
     pub(super) fn decode(&self, ids: &[u32]) -> std::result::Result<String, EncodeError> {
@@ -121,31 +124,14 @@ impl FileTokenizer {
             .map_err(|e| EncodeError::Failed(e.to_string()))
     }
 
-    fn append(
-        &self,
-        tokens: &mut Tokens,
-        text: &str,
-        bears_loss: bool,
-    ) -> std::result::Result<(), EncodeError> {
-        let encoding = self
-            .inner
-            .encode_fast(text, false)
-            .map_err(|e| EncodeError::Failed(e.to_string()))?;
-        tokens.extend(encoding.get_ids().iter().copied(), bears_loss);
-        Ok(())
-    }
-
     fn first_of(&self, names: &[&str]) -> Option<u32> {
         names.iter().find_map(|name| self.inner.token_to_id(name))
     }
 }
 
-const TURN_START: &str = "<|im_start|>";
-const TURN_END: &str = "<|im_end|>";
-
 /// Names of the end token, the end of a turn before the end of a text.
 const EOS_NAMES: [&str; 7] = [
-    TURN_END,
+    "<|im_end|>",
     "<|eot_id|>",
     "<end_of_turn>",
     "<|endoftext|>",
@@ -159,32 +145,8 @@ const MASK_NAMES: [&str; 4] = ["<|MASK|>", "<|mask|>", "<mask>", "[MASK]"];
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::data::Tokenizer;
     use crate::data::testing::{CHATML_TOKENIZER, write};
-
-    fn said(role: Role, content: &str) -> Message {
-        Message {
-            role,
-            content: content.into(),
-        }
-    }
-
-    #[test]
-    fn chat_is_rendered_as_chatml_with_loss_on_the_assistant() {
-        let folder = tempfile::tempdir().expect("temporary folder");
-        write(folder.path(), "tokenizer.json", CHATML_TOKENIZER);
-        let tokenizer = Tokenizer::from_file(folder.path()).expect("tokenizer");
-        let talk = [
-            said(Role::User, "a b"),
-            said(Role::Assistant, "b a"),
-            said(Role::User, "a"),
-        ];
-        let tokens = tokenizer.encode_chat(&talk).expect("chat");
-        // start=6 end=7 user=2 assistant=3 a=0 b=1; the whitespace splitter drops newlines.
-        assert_eq!(tokens.ids, [6, 2, 0, 1, 7, 6, 3, 1, 0, 7, 6, 2, 0, 7]);
-        assert_eq!(tokens.mask, [0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0]);
-    }
 
     #[test]
     fn special_tokens_and_vocabulary_are_looked_up() {
@@ -211,23 +173,6 @@ mod tests {
         let path = write(folder.path(), "tokenizer.json", &cut);
         let tokenizer = Tokenizer::from_file(&path).expect("tokenizer");
         assert_eq!(tokenizer.encode("a b a b").expect("ids"), [0, 1, 0, 1]);
-    }
-
-    #[test]
-    fn a_tokenizer_without_chat_markers_says_which() {
-        let folder = tempfile::tempdir().expect("temporary folder");
-        let plain = CHATML_TOKENIZER.replace("<|im_start|>", "<|open|>");
-        let path = write(folder.path(), "tokenizer.json", &plain);
-        let tokenizer = Tokenizer::from_file(&path).expect("tokenizer");
-        let error = tokenizer
-            .encode_chat(&[said(Role::User, "a")])
-            .expect_err("no markers");
-        assert_eq!(
-            error,
-            EncodeError::NoChatToken {
-                token: "<|im_start|>"
-            }
-        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::refuse;
+use super::rotary::Llama3Scaling;
 use crate::model::ModelError;
 
 /// A JSON object and where it came from.
@@ -53,7 +54,7 @@ impl Fields {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    fn wrong(&self, key: &str, problem: impl Into<String>) -> ModelError {
+    pub(super) fn wrong(&self, key: &str, problem: impl Into<String>) -> ModelError {
         let value = self
             .map
             .get(key)
@@ -103,7 +104,7 @@ impl Fields {
             .ok_or_else(|| self.wrong(key, "expected a list of layer numbers from 0"))
     }
 
-    fn positive(&self, key: &str) -> Result<f64, ModelError> {
+    pub(super) fn positive(&self, key: &str) -> Result<f64, ModelError> {
         self.get(key)
             .and_then(Value::as_f64)
             .filter(|x| *x > 0.0 && x.is_finite())
@@ -144,12 +145,13 @@ impl Fields {
             .ok_or_else(|| self.wrong(key, "expected a token id"))
     }
 
+    /// The first name under `architectures`.
+    pub(super) fn architecture_name(&self) -> Option<&str> {
+        self.get("architectures")?.get(0)?.as_str()
+    }
+
     pub(super) fn architecture(&self, wanted: &str) -> Result<(), ModelError> {
-        let first = self
-            .get("architectures")
-            .and_then(|list| list.get(0))
-            .and_then(Value::as_str);
-        match first {
+        match self.architecture_name() {
             Some(name) if name == wanted => Ok(()),
             _ => Err(self.wrong("architectures", format!("expected [\"{wanted}\"]"))),
         }
@@ -180,6 +182,70 @@ impl Fields {
                 "layer_types",
                 "only full_attention is supported in every layer",
             )),
+        }
+    }
+
+    /// `rope_theta` and its scaling, from the top level and `rope_scaling` or from `rope_parameters`.
+    pub(super) fn rope(&self) -> Result<(f64, Option<Llama3Scaling>), ModelError> {
+        let section = match (self.has("rope_scaling"), self.has("rope_parameters")) {
+            (true, _) => Some(self.object("rope_scaling")?),
+            (false, true) => Some(self.object("rope_parameters")?),
+            (false, false) => None,
+        };
+        let Some(section) = section else {
+            return Ok((self.positive("rope_theta")?, None));
+        };
+        let theta = match self.has("rope_theta") {
+            true => self.positive("rope_theta")?,
+            false => section.positive("rope_theta")?,
+        };
+        // Older files call it `type`.
+        let key = if section.has("rope_type") {
+            "rope_type"
+        } else {
+            "type"
+        };
+        let scaling = match section.get(key).map(|kind| kind.as_str()) {
+            None | Some(Some("default")) => None,
+            Some(Some("llama3")) => Some(Llama3Scaling::from_fields(&section)?),
+            Some(_) => {
+                let problem = "only \"default\" and \"llama3\" are supported; choose a target whose rope is not scaled otherwise";
+                return Err(section.wrong(key, problem));
+            }
+        };
+        Ok((theta, scaling))
+    }
+
+    /// One entry a layer: whether `layer_types` says `sliding_attention`. Without the key all are
+    /// full, unless `use_sliding_window` says that it is missing.
+    pub(super) fn sliding_layers(&self) -> Result<Vec<bool>, ModelError> {
+        let layers = self.size("num_hidden_layers")?;
+        let Some(types) = self.get("layer_types") else {
+            self.expect_or_absent("use_sliding_window", false.into())?;
+            return Ok(vec![false; layers]);
+        };
+        let kind = |kind: &Value| match kind.as_str() {
+            Some("full_attention") => Some(false),
+            Some("sliding_attention") => Some(true),
+            _ => None,
+        };
+        let list: Option<Vec<bool>> = types
+            .as_array()
+            .and_then(|list| list.iter().map(kind).collect());
+        match list {
+            Some(list) if list.len() == layers => Ok(list),
+            _ => Err(self.wrong(
+                "layer_types",
+                format!("expected {layers} entries of full_attention or sliding_attention"),
+            )),
+        }
+    }
+
+    /// A flag that may be absent.
+    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, ModelError> {
+        match self.has(key) {
+            true => self.bool_or(key, false).map(Some),
+            false => Ok(None),
         }
     }
 

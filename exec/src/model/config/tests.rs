@@ -52,10 +52,11 @@ fn errors_name_file_key_and_value() {
         "{missing}"
     );
     let sliding = refused(|j| j["layer_types"] = json!(["sliding_attention", "full_attention"]));
-    assert!(
-        sliding.contains("layer_types") && sliding.contains("sliding"),
-        "{sliding}"
-    );
+    assert!(sliding.contains("sliding_window = (missing)"), "{sliding}");
+    let chunked = refused(|j| j["layer_types"] = json!(["chunked_attention", "full_attention"]));
+    assert!(chunked.contains("expected 2 entries"), "{chunked}");
+    let untold = refused(|j| j["use_sliding_window"] = true.into());
+    assert!(untold.contains("use_sliding_window = true"), "{untold}");
     assert!(refused(|j| j["hidden_act"] = "gelu".into()).contains("hidden_act = \"gelu\""));
     assert!(refused(|j| j["rope_scaling"] = json!({"factor": 2})).contains("rope_scaling"));
     assert!(refused(|j| j["architectures"][0] = "X".into()).contains("DFlashDraftModel"));

@@ -1,11 +1,12 @@
-//! The drafter's attention: each block sees the context strictly before its anchor and all of
-//! itself.
+//! The drafter's attention: each block sees context strictly before its anchor, and itself.
 //!
 //! A dense mask over [Q, S + Q] would be nearly empty. Scores are formed in two pieces instead, the
 //! context's [Q, S] and the block's own [Q, T], and normalised together: memory grows with S + T a
 //! slot, never with the number of other blocks.
 
 use candle_core::{D, Result, Tensor};
+
+use super::sight::Sight;
 
 /// Sizes of one attention call.
 #[derive(Debug, Clone, Copy)]
@@ -83,9 +84,8 @@ impl Extent {
     }
 }
 
-/// Joint softmax attention. `bias` is 0 where a block may see a context token and −∞ elsewhere
-/// [B, 1, A, 1, S]; the block's own slots are always seen, so no row of scores is empty.
-pub(super) fn attend(heads: Heads, bias: &Tensor, e: &Extent) -> Result<AttentionTape> {
+/// Joint softmax attention. A slot always sees itself, so no row of scores is empty.
+pub(super) fn attend(heads: Heads, sight: &Sight, e: &Extent) -> Result<AttentionTape> {
     let d = e.head_dim;
     let context_k = heads.context_k.reshape(e.context_keys())?;
     let block_k = heads.block_k.reshape(e.block_keys())?;
@@ -97,8 +97,15 @@ pub(super) fn attend(heads: Heads, bias: &Tensor, e: &Extent) -> Result<Attentio
         .q
         .reshape(e.over_block(d))?
         .matmul(&block_k.transpose(1, 2)?)?;
-    let by_block = (e.rows, e.kv_heads, e.blocks, e.group * e.slots, e.context);
-    let s_context = s_context.reshape(by_block)?.broadcast_add(bias)?;
+    let by_slot = [e.rows, e.kv_heads, e.blocks, e.group, e.slots, e.context];
+    let s_context = s_context.reshape(&by_slot)?.broadcast_add(&sight.context)?;
+    let s_block = match &sight.block {
+        Some(bias) => s_block
+            .reshape(((), e.slots, e.slots))?
+            .broadcast_add(bias)?
+            .reshape(e.over_block(e.slots))?,
+        None => s_block,
+    };
     // One number a query, shaped for either piece: the order of queries is the same in both.
     let one_context = |x: &Tensor| x.reshape(e.over_context(1));
     let one_block = |x: &Tensor| x.reshape(e.over_block(1));

@@ -1,10 +1,11 @@
 //! One drafter layer and its derivative.
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 
 use super::attention::{AttentionTape, Extent, Heads, attend};
+use super::sight::Sight;
 use crate::model::Tensors;
-use crate::model::config::Geometry;
+use crate::model::config::{DrafterConfig, Geometry};
 use crate::model::layer::{FeedForwardTape, LayerWeights, feed_forward};
 use crate::model::ops::{Normed, Rope, linear, linear_weight_gradient, rms_norm};
 
@@ -17,22 +18,26 @@ pub(super) struct Surroundings {
     key_rope: Rope,
     /// Rotary tables of queries [B, 1, A, 1, T, D].
     query_rope: Rope,
-    /// Visibility of context tokens [B, 1, A, 1, S]: 0 or −∞.
-    bias: Tensor,
+    /// What slots see in full layers.
+    full: Sight,
+    /// What they see in sliding layers, and which layers those are.
+    sliding: Option<(Sight, Vec<bool>)>,
     eps: f64,
     scale: f64,
 }
 
 impl Surroundings {
     /// `positions` are those of all slots [B·A·T], `starts` those of all anchors [B·A]; a dropped
-    /// block starts at 0 and so sees no context.
+    /// block starts at 0 and so sees no context. `dtype` is that of the computation.
     pub(super) fn new(
         extent: Extent,
         positions: &[u32],
         starts: &[u32],
-        g: &Geometry,
+        config: &DrafterConfig,
+        dtype: DType,
         device: &Device,
     ) -> Result<Self> {
+        let g = &config.geometry;
         let Extent {
             rows,
             context,
@@ -41,23 +46,37 @@ impl Surroundings {
             head_dim,
             ..
         } = extent;
-        let rope =
-            |at: &[u32], shape: &[usize]| Rope::new(at, shape, head_dim, g.rope_theta, device);
+        let rope = |at: &[u32], shape: &[usize]| {
+            Rope::new(at, shape, head_dim, g.rope_theta, device)?.to_dtype(dtype)
+        };
         let reach: Vec<u32> = (0..context as u32).collect();
-        let bias = starts
-            .iter()
-            .flat_map(|&start| reach.iter().map(move |&p| (p, start)))
-            .map(|(p, start)| if p < start { 0.0 } else { f32::NEG_INFINITY })
-            .collect::<Vec<f32>>();
+        let sliding = match &config.sliding {
+            None => None,
+            Some(s) => {
+                let (window, causal) = (s.window, s.causal);
+                let sight =
+                    Sight::sliding(&extent, starts, positions, window, causal, dtype, device)?;
+                Some((sight, s.layers.clone()))
+            }
+        };
         Ok(Self {
             context_rope: rope(&reach, &[1, 1, context])?,
             key_rope: rope(positions, &[rows, 1, blocks, slots])?,
             query_rope: rope(positions, &[rows, 1, blocks, 1, slots])?,
-            bias: Tensor::from_vec(bias, (rows, 1, blocks, 1, context), device)?,
+            full: Sight::full(&extent, starts, dtype, device)?,
+            sliding,
             eps: g.rms_norm_eps,
             scale: (g.head_dim as f64).powf(-0.5),
             extent,
         })
+    }
+
+    /// What slots see in layer n.
+    fn sight(&self, n: usize) -> &Sight {
+        match &self.sliding {
+            Some((sight, layers)) if layers.get(n) == Some(&true) => sight,
+            _ => &self.full,
+        }
     }
 
     /// Context rows [B·S, kv·D] as [B, kv, S, D].
@@ -106,6 +125,8 @@ impl Surroundings {
 /// The weights of one layer.
 #[derive(Debug, Clone)]
 pub(super) struct DrafterLayer {
+    /// Its number, from 0.
+    n: usize,
     w: LayerWeights,
 }
 
@@ -140,6 +161,7 @@ impl LayerGradients {
 impl DrafterLayer {
     pub(super) fn of(weights: &Tensors, n: usize, g: &Geometry) -> Self {
         Self {
+            n,
             w: LayerWeights::of(weights, &prefix(n), g),
         }
     }
@@ -169,7 +191,7 @@ impl DrafterLayer {
             block_k: s.key_rope.rotate(&s.key_heads(&block_k_norm.y)?)?,
             block_v: s.key_heads(&linear(&norm.y, &w.v_proj)?)?,
         };
-        let attention = attend(heads, &s.bias, &s.extent)?;
+        let attention = attend(heads, s.sight(self.n), &s.extent)?;
         let mixed = s.query_rows(&attention.out)?;
         let x = (x + linear(&mixed, &w.o_proj)?)?;
         let (y, feed_forward) = feed_forward(&x, w, s.eps)?;

@@ -1,6 +1,6 @@
 //! The drafter's forward and backward passes.
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{Result, Tensor};
 
 use super::Drafter;
 use super::attention::Extent;
@@ -50,12 +50,16 @@ impl Drafter {
             group: g.num_attention_heads / g.num_key_value_heads,
             head_dim: g.head_dim,
         };
-        let device = self.device();
-        let surroundings = Surroundings::new(extent, plan.positions(), plan.starts(), g, device)?;
-        let features = states
-            .features
-            .narrow(1, 0, context)?
-            .to_dtype(DType::F32)?;
+        let (dtype, device) = (self.embed.dtype(), self.device());
+        let surroundings = Surroundings::new(
+            extent,
+            plan.positions(),
+            plan.starts(),
+            &self.config,
+            dtype,
+            device,
+        )?;
+        let features = states.features.narrow(1, 0, context)?.to_dtype(dtype)?;
         let features = features.contiguous()?.reshape((rows * context, ()))?;
         let context = linear(&features, &self.weights["fc.weight"])?;
         let context = rms_norm(

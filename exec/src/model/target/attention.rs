@@ -2,94 +2,138 @@
 
 use candle_core::{D, Device, Result, Tensor};
 
-use crate::model::config::Geometry;
-use crate::model::layer::LayerWeights;
-use crate::model::ops::{Rope, linear, rms_norm};
+use super::cache::LayerCache;
+use super::pass::Pass;
+use crate::model::config::{Family, TargetConfig};
+use crate::model::ops::{linear, rms_norm};
 
-/// Causal self-attention with grouped queries over B rows of S tokens.
-pub(super) struct CausalAttention<'a> {
-    rows: usize,
-    tokens: usize,
-    g: &'a Geometry,
-    rope: Rope,
+/// Causal self-attention with grouped queries.
+#[derive(Debug, Clone)]
+pub(super) struct Attention {
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    /// Per-head norms of queries and keys, where the family has them.
+    norms: Option<(Tensor, Tensor)>,
 }
 
-impl<'a> CausalAttention<'a> {
-    pub(super) fn new(
-        rows: usize,
-        tokens: usize,
-        g: &'a Geometry,
-        device: &Device,
-    ) -> Result<Self> {
-        let positions: Vec<u32> = (0..tokens as u32).collect();
-        let rope = Rope::new(&positions, &[tokens], g.head_dim, g.rope_theta, device)?;
-        Ok(Self {
-            rows,
-            tokens,
-            g,
-            rope,
-        })
-    }
-
-    /// o_proj(attention(input_layernorm(x))) for x [B·S, H].
-    pub(super) fn forward(&self, x: &Tensor, w: &LayerWeights) -> Result<Tensor> {
-        let g = self.g;
-        let y = rms_norm(x, &w.input_layernorm, g.rms_norm_eps)?.y;
-        let scale = (g.head_dim as f64).powf(-0.5);
-        let q = self
-            .turned(&linear(&y, &w.q_proj)?, &w.q_norm)?
-            .affine(scale, 0.0)?;
-        let k = self.turned(&linear(&y, &w.k_proj)?, &w.k_norm)?;
-        let v = self.by_head(&linear(&y, &w.v_proj)?)?;
-        let mut mixed = Vec::new();
-        for row in 0..self.rows {
-            let (q, k, v) = (q.get(row)?, k.get(row)?, v.get(row)?);
-            for first in (0..self.tokens).step_by(QUERIES_MAX) {
-                let count = QUERIES_MAX.min(self.tokens - first);
-                let until = |x: &Tensor| x.narrow(1, 0, first + count);
-                mixed.push(self.mix(&q.narrow(1, first, count)?, &until(&k)?, &until(&v)?)?);
-            }
+impl Attention {
+    /// The weights among a layer's, by their names in it.
+    pub(super) fn of(tensor: &impl Fn(&str) -> Tensor, config: &TargetConfig) -> Self {
+        let part = |name: &str| tensor(&format!("self_attn.{name}"));
+        Self {
+            q: part("q_proj"),
+            k: part("k_proj"),
+            v: part("v_proj"),
+            o: part("o_proj"),
+            norms: match config.family {
+                Family::Llama => None,
+                Family::Qwen3 => Some((part("q_norm"), part("k_norm"))),
+            },
         }
-        linear(&Tensor::cat(&mixed, 0)?, &w.o_proj)
     }
 
-    /// Rows [B·S, heads·D] as [B, heads, S, D].
-    fn by_head(&self, x: &Tensor) -> Result<Tensor> {
-        x.reshape((self.rows, self.tokens, (), self.g.head_dim))?
-            .transpose(1, 2)?
-            .contiguous()
+    /// Attention over normalised rows x [B·S, H], giving [B·S, H].
+    pub(super) fn forward(
+        &self,
+        x: &Tensor,
+        pass: &Pass<'_>,
+        cache: Option<&mut LayerCache>,
+    ) -> Result<Tensor> {
+        let scale = (pass.config.geometry.head_dim as f64).powf(-0.5);
+        let norms = self.norms.as_ref();
+        let q = turned(&linear(x, &self.q)?, norms.map(|norms| &norms.0), pass)?;
+        let q = q.affine(scale, 0.0)?;
+        let k = turned(&linear(x, &self.k)?, norms.map(|norms| &norms.1), pass)?;
+        let v = by_head(&linear(x, &self.v)?, pass)?;
+        let (k, v) = match cache {
+            Some(cache) => cache.append(&k, &v, pass)?,
+            None => (k, v),
+        };
+        let mixed = match &pass.seen {
+            Some(seen) => one_token_a_row(&q, &k, &v, seen)?,
+            None => row_by_row(&q, &k, &v, pass)?,
+        };
+        linear(&mixed, &self.o)
     }
+}
 
-    fn turned(&self, x: &Tensor, norm: &Tensor) -> Result<Tensor> {
-        let heads = x.reshape(((), self.g.head_dim))?;
-        self.rope
-            .rotate(&self.by_head(&rms_norm(&heads, norm, self.g.rms_norm_eps)?.y)?)
-    }
+/// Rows [B·S, heads·D] as [B, heads, S, D].
+fn by_head(x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+    x.reshape((pass.rows(), pass.tokens, (), pass.config.geometry.head_dim))?
+        .transpose(1, 2)?
+        .contiguous()
+}
 
-    /// Attention of the last n of m tokens of a row: q [heads, n, D], k and v [kv heads, m, D],
-    /// giving [n, heads·D].
-    fn mix(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
-        let (heads, kv) = (self.g.num_attention_heads, self.g.num_key_value_heads);
-        let (n, m) = (q.dim(1)?, k.dim(1)?);
-        // The query heads of a group follow one another: their queries become rows of one product.
-        let q = q
-            .contiguous()?
-            .reshape((kv, heads / kv * n, self.g.head_dim))?;
-        let scores = q.matmul(&k.transpose(1, 2)?)?.reshape((heads, n, m))?;
-        let scores = scores.broadcast_add(&causal_bias(n, m, q.device())?)?;
-        let p = scores
-            .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
-            .exp()?;
-        let total = p.sum_keepdim(D::Minus1)?;
-        let out = p
-            .reshape((kv, heads / kv * n, m))?
-            .matmul(v)?
-            .reshape((heads, n, ()))?;
-        out.broadcast_div(&total)?
-            .transpose(0, 1)?
-            .contiguous()?
-            .reshape((n, ()))
+fn turned(x: &Tensor, norm: Option<&Tensor>, pass: &Pass<'_>) -> Result<Tensor> {
+    let g = &pass.config.geometry;
+    let x = match norm {
+        Some(norm) => rms_norm(&x.reshape(((), g.head_dim))?, norm, g.rms_norm_eps)?.y,
+        None => x.clone(),
+    };
+    pass.rope.rotate(&by_head(&x, pass)?)
+}
+
+/// Attention of every row over what it may see: q [B, heads, S, D], k and v [B, kv, ≥ row, D], giving
+/// [B·S, heads·D] with zeros at pads.
+fn row_by_row(q: &Tensor, k: &Tensor, v: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+    let mut mixed = Vec::new();
+    for (row, span) in pass.spans.iter().enumerate() {
+        let (q, k, v) = (q.get(row)?, k.get(row)?, v.get(row)?);
+        for first in (0..span.new).step_by(QUERIES_MAX) {
+            let count = QUERIES_MAX.min(span.new - first);
+            let until = |x: &Tensor| x.narrow(1, 0, span.past + first + count);
+            mixed.push(mix(&q.narrow(1, first, count)?, &until(&k)?, &until(&v)?)?);
+        }
+        let pads = pass.tokens - span.new;
+        if pads > 0 {
+            let width = q.dim(0)? * q.dim(2)?;
+            mixed.push(Tensor::zeros((pads, width), q.dtype(), q.device())?);
+        }
     }
+    Tensor::cat(&mixed, 0)
+}
+
+/// Attention of the last n of m tokens of a row: q [heads, n, D], k and v [kv, m, D], giving
+/// [n, heads·D].
+fn mix(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
+    let (heads, n, width) = q.dims3()?;
+    let (kv, m, _) = k.dims3()?;
+    // The query heads of a group follow one another: their queries become rows of one product.
+    let q = q.contiguous()?.reshape((kv, heads / kv * n, width))?;
+    let scores = q.matmul(&k.transpose(1, 2)?)?.reshape((heads, n, m))?;
+    // A single token is the last one and sees all.
+    let scores = match n {
+        1 => scores,
+        _ => scores.broadcast_add(&causal_bias(n, m, scores.device())?)?,
+    };
+    let (p, total) = weights(&scores)?;
+    let out = p.reshape((kv, heads / kv * n, m))?.matmul(v)?;
+    let out = out.reshape((heads, n, ()))?.broadcast_div(&total)?;
+    out.transpose(0, 1)?.contiguous()?.reshape((n, ()))
+}
+
+/// Attention of one new token a row over rows of different lengths: q [B, heads, 1, D], k and v
+/// [B, kv, ≥ longest, D], `seen` [B, 1, 1, longest], giving [B, heads·D].
+fn one_token_a_row(q: &Tensor, k: &Tensor, v: &Tensor, seen: &Tensor) -> Result<Tensor> {
+    let (rows, heads, _, width) = q.dims4()?;
+    let (kv, longest) = (k.dim(1)?, seen.dim(D::Minus1)?);
+    let q = q.reshape((rows, kv, heads / kv, width))?;
+    let keys = k.narrow(2, 0, longest)?.transpose(2, 3)?;
+    let (p, total) = weights(&q.matmul(&keys)?.broadcast_add(seen)?)?;
+    p.matmul(&v.narrow(2, 0, longest)?)?
+        .broadcast_div(&total)?
+        .reshape((rows, ()))
+}
+
+/// exp(scores − max) over the last dimension, and its sum.
+fn weights(scores: &Tensor) -> Result<(Tensor, Tensor)> {
+    let p = scores
+        .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
+        .exp()?;
+    let total = p.sum_keepdim(D::Minus1)?;
+    Ok((p, total))
 }
 
 /// Additive mask of the last n of m tokens [n, m]: 0 where a key may be seen, −∞ behind the query.

@@ -31,7 +31,7 @@ fn running(name: &str) -> Core {
     }
     let spec = OrderSpec {
         ordering: if policy.queue == Queue::Composed {
-            Ordering::Composed
+            Ordering::Composed(policy.fill)
         } else {
             Ordering::AsFormed
         },

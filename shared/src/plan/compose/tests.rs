@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::id::{BucketId, Bytes};
-use crate::plan::{Edges, FormationBuilder, MixRule, Ordering, Plan};
+use crate::plan::{Edges, Fill, FormationBuilder, MixRule, Ordering, Plan};
 use crate::time::Span;
 
 /// Epochs of microbatches of each bucket, of varied sizes.
@@ -26,7 +26,7 @@ fn formation(counts: &[u32], epochs: u16, seed: u64) -> Formation {
 
 fn spec(drafters: u16, grad_accum: u32, buckets: usize) -> OrderSpec {
     OrderSpec {
-        ordering: Ordering::Composed,
+        ordering: Ordering::Composed(Fill::Even),
         drafters,
         grad_accum,
         tail: Tail::Short,
@@ -424,4 +424,46 @@ fn shares_of_drafters_mix_when_asked_to() {
             .iter()
             .all(|step| step.exception.is_none())
     );
+}
+
+#[test]
+fn one_bucket_steps_hold_one_bucket_until_only_rests_are_left() {
+    let counts = [26, 15, 9, 30];
+    let formation = formation(&counts, 2, 5);
+    let spec = OrderSpec {
+        ordering: Ordering::Composed(Fill::OneBucket),
+        ..spec(2, 2, counts.len())
+    };
+    let plan = Plan::order(&formation, &spec);
+    check(&formation, &spec, &plan);
+    let per_epoch = plan.steps.len() / 2;
+    for epoch in plan.steps.chunks(per_epoch) {
+        let pure = |step: &&PlannedStep| distinct(&mix(&plan, step)) == 1;
+        let whole: u32 = counts.iter().map(|n| n / 4).sum();
+        assert_eq!(epoch.iter().take_while(pure).count(), whole as usize);
+        let order: Vec<Vec<u32>> = epoch.iter().take(6).map(|step| mix(&plan, step)).collect();
+        assert!(order.windows(2).any(|pair| pair[0] != pair[1]), "shuffled");
+    }
+}
+
+#[test]
+fn random_steps_mix_less_evenly_than_even_ones_and_hold_the_same_work() {
+    let counts = [40, 30, 20, 10, 8, 4];
+    let formation = formation(&counts, 1, 5);
+    let far = |fill| {
+        let spec = OrderSpec {
+            ordering: Ordering::Composed(fill),
+            ..spec(3, 4, counts.len())
+        };
+        let plan = Plan::order(&formation, &spec);
+        check(&formation, &spec, &plan);
+        let full = plan
+            .steps
+            .iter()
+            .filter(|step| step.microbatches.len() == 12);
+        full.map(|step| distance(&plan, &mix(&plan, step)))
+            .sum::<u64>()
+    };
+    assert!(far(Fill::Random) > 2 * far(Fill::Even));
+    assert!(far(Fill::OneBucket) > 2 * far(Fill::Random));
 }

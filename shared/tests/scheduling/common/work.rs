@@ -52,7 +52,7 @@ impl Work {
             }
         }
         let ordering = match policy.queue {
-            Queue::Composed => Ordering::Composed,
+            Queue::Composed => Ordering::Composed(policy.fill),
             _ if self.shuffled => Ordering::Shuffled,
             _ => Ordering::AsFormed,
         };

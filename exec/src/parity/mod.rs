@@ -1,0 +1,97 @@
+//! One optimizer step, and two more, against numbers that an independent PyTorch implementation
+//! computed.
+//!
+//! A [`Case`] is a folder: a tiny target and drafter, two microbatches, and what every quantity must
+//! be. A [`Subject`] is whatever trains: [`compare`] asks it for everything that is recorded and
+//! measures how far it is off. The same body serves every backend; only the [`Tolerances`] differ.
+
+mod case;
+mod compare;
+mod cpu;
+#[cfg(test)]
+mod mistakes;
+
+pub use case::{Case, Microbatch};
+pub use compare::{Comparison, Finding, Kind, Tolerances, compare};
+pub use cpu::CpuSubject;
+
+use crate::model::{HiddenStates, ModelError, PaddedBatch, Tensors};
+use crate::train::{BlockPlan, Contribution, StepReport, TrainError};
+use candle_core::Tensor;
+
+/// What is compared: models and an optimizer on some device, loaded from the case's folders.
+///
+/// All tensors that it gives are f32 or f64 on the host.
+pub trait Subject {
+    /// The blocks it would train on: those of the case, unless something is to be tried.
+    ///
+    /// # Errors
+    /// Anchors that do not fit.
+    fn plan(&mut self, case: &Case, microbatch: &Microbatch) -> Result<BlockPlan, TrainError> {
+        BlockPlan::new(&microbatch.batch, &microbatch.anchors, &case.blocks)
+    }
+
+    /// The target's hidden states [B, S, K·H], the last one with them [B, S, H].
+    ///
+    /// # Errors
+    /// What the models or the device refuse; the same below.
+    fn states(&mut self, batch: &PaddedBatch) -> Result<HiddenStates, TrainError>;
+
+    /// The drafter's output [B, A, T, H] and logits [B, A, T, V] of all slots, with the weights as
+    /// they are.
+    ///
+    /// # Errors
+    /// See above.
+    fn outputs(&mut self, batch: &PaddedBatch, plan: &BlockPlan)
+    -> Result<[Tensor; 2], TrainError>;
+
+    /// The sums of one microbatch, with the weights as they are.
+    ///
+    /// # Errors
+    /// See above.
+    fn contribution(
+        &mut self,
+        batch: &PaddedBatch,
+        plan: &BlockPlan,
+    ) -> Result<Contribution, TrainError>;
+
+    /// Applies one optimizer step over all microbatches.
+    ///
+    /// # Errors
+    /// See above.
+    fn step(&mut self, work: &[(PaddedBatch, BlockPlan)]) -> Result<StepReport, TrainError>;
+
+    /// The master weights.
+    ///
+    /// # Errors
+    /// See above.
+    fn weights(&mut self) -> Result<Tensors, TrainError>;
+}
+
+/// Why a comparison could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ParityError {
+    /// A file of the case is not what it should be.
+    #[error("{path}: {problem}; write the case anew")]
+    Case {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The subject failed.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+}
+
+impl From<ModelError> for ParityError {
+    fn from(error: ModelError) -> Self {
+        Self::Train(error.into())
+    }
+}
+
+impl From<candle_core::Error> for ParityError {
+    fn from(error: candle_core::Error) -> Self {
+        Self::Train(error.into())
+    }
+}

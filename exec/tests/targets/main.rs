@@ -1,0 +1,7 @@
+//! Targets of every family against an independent implementation.
+//!
+//! The scripts in `tests/data` make the checkpoints and record what transformers computes for them.
+
+mod llama;
+mod reference;
+mod smollm2;
