@@ -13,10 +13,10 @@ use crate::cuda::pool::round_up;
 use crate::cuda::{Buffer, CudaError, Element, Gpu, Pool};
 
 /// Blocks of kernels that sum over rows; each leaves one partial sum.
-pub(super) const PARTIALS: usize = 264;
+pub(super) const PARTIALS: usize = 396;
 
 /// The same where a block holds less.
-pub(super) const HEAD_PARTIALS: usize = 4 * PARTIALS;
+pub(super) const HEAD_PARTIALS: usize = 1056;
 
 /// The largest microbatch that a drafter can be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! The DFlash drafter's training step: bf16 products, f32 masters, sums and gradients.
 //!
 //! A [`CudaDrafter`] holds weights, optimizer state, gradients and the activations of one microbatch in memory taken once. Each
-//! [`CudaDrafter::accumulate`] puts a forward and a backward pass into the stream and returns; [`CudaDrafter::apply`] ends the step and waits.
+//! [`CudaDrafter::accumulate`] puts a forward and a backward pass into the stream and returns; [`CudaDrafter::apply`] ends the step and
+//! waits for it.
 //!
 //! Invariant: on one kind of device the same microbatches in the same order give the same bits. Every sum over rows has a fixed order; no
 //! kernel adds floats atomically.
@@ -28,13 +29,14 @@ use self::memory::{Activations, Memory};
 use self::ops::{Ops, Vectors};
 use self::plan::{List, Plan};
 use self::shape::Shape;
+use self::step::Outcome;
 use super::{Buffer, CudaError, Event, Gemm, PinnedBuffer, Ptr, Stream, Tuning};
 use crate::model::{DrafterConfig, Tensors};
 use crate::train::{AdamW, BlockPlan, Schedule, TrainError};
 
 pub use attention::AttentionKernels;
 pub use memory::DrafterLimits;
-pub use step::StepSums;
+pub use step::{StepSums, StepUnderWay};
 
 /// Plans that may be on their way to the device at once.
 const PLANS: usize = 2;
@@ -94,6 +96,7 @@ pub struct CudaDrafter {
     next_upload: usize,
     step: u64,
     sums: StepSums,
+    outcome: Outcome,
 }
 
 /// Host memory for the words of one plan.
@@ -166,6 +169,11 @@ impl CudaDrafter {
             stream: stream.clone(),
             step: 0,
             sums: StepSums::default(),
+            outcome: Outcome {
+                loss: PinnedBuffer::new(gpu, 1)?,
+                squares: PinnedBuffer::new(gpu, 1)?,
+                counts: PinnedBuffer::new(gpu, shape.slots)?,
+            },
             shape,
             layout,
             limits,

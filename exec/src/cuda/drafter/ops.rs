@@ -62,6 +62,9 @@ fn threads(width: usize) -> usize {
     (width / 16).next_multiple_of(32).clamp(32, 512)
 }
 
+/// Threads of a block that works on a slot's logits.
+const LOSS_THREADS: usize = 1024;
+
 /// Kernels outside attention.
 #[derive(Debug)]
 pub(super) struct Ops {
@@ -524,7 +527,7 @@ impl Ops {
         c.losses.check("losses", c.rows)?;
         let launch = self
             .cross_entropy
-            .launch([c.rows, 1, 1], 512)
+            .launch([c.rows, 1, 1], LOSS_THREADS)
             .ptr(logits)
             .int(pitch);
         let launch = launch

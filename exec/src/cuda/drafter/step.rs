@@ -2,6 +2,7 @@
 
 use super::ops::Rates;
 use super::{CudaDrafter, CudaError, DrafterError};
+use crate::cuda::{Event, PinnedBuffer};
 use crate::train::{BlockPlan, StepReport, Tally, TrainError};
 
 /// What the host knows of a step before its end; loss and hits are on the device until then.
@@ -47,6 +48,23 @@ impl StepSums {
     }
 }
 
+/// Where the numbers of a step arrive on the host.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) loss: PinnedBuffer<f64>,
+    pub(super) squares: PinnedBuffer<f64>,
+    pub(super) counts: PinnedBuffer<u64>,
+}
+
+/// A step whose end is in the stream.
+#[derive(Debug)]
+pub struct StepUnderWay {
+    step: u64,
+    lr: f64,
+    sums: StepSums,
+    done: Event,
+}
+
 impl CudaDrafter {
     /// Ends the step: divides by its total weight, clips, updates the weights, and waits for all of it.
     ///
@@ -54,6 +72,16 @@ impl CudaDrafter {
     /// Nothing supervised, a loss or gradient that is not finite: weights and moments are as before, and the step's sums are dropped. Failures
     /// of the device.
     pub fn apply(&mut self) -> Result<StepReport, DrafterError> {
+        let step = self.begin_apply()?;
+        self.end_apply(step)
+    }
+
+    /// Puts the end of the step into the stream and returns; microbatches of the next step may follow at once. One step at a time is under
+    /// way: end it before the next one begins.
+    ///
+    /// # Errors
+    /// Nothing supervised; failures of the device.
+    pub fn begin_apply(&mut self) -> Result<StepUnderWay, DrafterError> {
         let step = self.step + 1;
         let sums = std::mem::take(&mut self.sums);
         if sums.weight_sum == 0.0 {
@@ -61,29 +89,55 @@ impl CudaDrafter {
         }
         let lr = self.schedule.rate(step);
         let state = &self.memory.state;
-        let (loss, squares) = (state.loss.ptr(), state.squares.ptr());
+        let (loss, squares, counts) = (state.loss.ptr(), state.squares.ptr(), state.counts.ptr());
         let parts = self.memory.activations.square_parts.ptr();
-        self.ops.step(
-            &self.vectors(),
-            parts,
-            squares,
-            loss,
-            &self.rates(step, lr, sums.weight_sum),
-        )?;
-        let (mut loss_sum, mut square) = ([0.0], [0.0]);
-        self.stream.download_into(loss, &mut loss_sum)?;
-        self.stream.download_into(squares, &mut square)?;
-        let counts = self.stream.download(state.counts.ptr())?;
+        let rates = self.rates(step, lr, sums.weight_sum);
+        self.ops
+            .step(&self.vectors(), parts, squares, loss, &rates)?;
+        let outcome = &mut self.outcome;
+        self.stream.download_pinned(loss, 1, &mut outcome.loss)?;
+        self.stream
+            .download_pinned(squares, 1, &mut outcome.squares)?;
+        self.stream
+            .download_pinned(counts, counts.len(), &mut outcome.counts)?;
+        let done = self.stream.record()?;
         self.clear_sums()?;
-        let norm = square[0].sqrt() / sums.weight_sum;
-        let loss = loss_sum[0];
+        self.step = step;
+        Ok(StepUnderWay {
+            step,
+            lr,
+            sums,
+            done,
+        })
+    }
+
+    /// Waits for the end of the step and says what it did.
+    ///
+    /// # Errors
+    /// A loss or gradient that is not finite: weights and moments are as before the step, and it does not count. Failures of the device.
+    pub fn end_apply(&mut self, under_way: StepUnderWay) -> Result<StepReport, DrafterError> {
+        let StepUnderWay {
+            step,
+            lr,
+            sums,
+            done,
+        } = under_way;
+        done.synchronize()?;
+        let (loss, square) = (
+            self.outcome.loss.as_slice()[0],
+            self.outcome.squares.as_slice()[0],
+        );
+        let norm = square.sqrt() / sums.weight_sum;
+        if !loss.is_finite() || !norm.is_finite() {
+            self.step = step - 1;
+        }
         if !loss.is_finite() {
             return Err(TrainError::LossNotFinite { step, loss }.into());
         }
         if !norm.is_finite() {
             return Err(TrainError::GradientNotFinite { step, norm }.into());
         }
-        self.step = step;
+        let counts = self.outcome.counts.as_slice();
         let tally = Tally {
             supervised: sums.supervised,
             right: counts[1..].to_vec(),

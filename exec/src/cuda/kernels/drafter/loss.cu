@@ -1,7 +1,7 @@
-// Softmax cross entropy of a chunk of supervised slots, over logits [slots, width] whose first VOCAB columns count. One block of 512
-// threads a slot.
+// Softmax cross entropy of a chunk of supervised slots, over logits [slots, width] whose first VOCAB columns count. One block of
+// LOSS_THREADS threads a slot, and one block a multiprocessor: the rows under way then stay in the L2 cache between the two passes.
 
-#define LOSS_THREADS 512
+#define LOSS_THREADS 1024
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
 struct Peak {
@@ -19,28 +19,41 @@ static __forceinline__ Peak join(Peak a, Peak b) {
     return {top, left + right, second ? b.best : a.best};
 }
 
+// A row is read eight numbers a thread at a time; AHEAD reads are under way at once.
+#define STRIDE (LOSS_THREADS * 8)
+#define AHEAD 4
+
+static __forceinline__ void take_in(Peak& peak, const uint4& raw, int c) {
+    float x[8] = {low(raw.x), high(raw.x), low(raw.y), high(raw.y), low(raw.z), high(raw.z), low(raw.w), high(raw.w)};
+    float top = peak.top;
+    int best = peak.best;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if (VOCAB % 8 != 0 && c + i >= VOCAB) x[i] = MINUS_INFINITY;
+        if (x[i] > top) {
+            top = x[i];
+            best = c + i;
+        }
+    }
+    float total = peak.total == 0.0f ? 0.0f : peak.total * __expf(peak.top - top);
+#pragma unroll
+    for (int i = 0; i < 8; i++) total += __expf(x[i] - top);
+    peak = {top, total, best};
+}
+
 // Maximum, its column and the sum of exponentials of a row; every thread gets them.
 static __forceinline__ Peak row_peak(const bf16* logits) {
     __shared__ Peak room[LOSS_THREADS / 32];
     Peak peak = {MINUS_INFINITY, 0.0f, 0x7fffffff};
-    for (int c = threadIdx.x * 8; c < VOCAB; c += LOSS_THREADS * 8) {
-        Eight x;
-        x = load_eight(logits + c);
-        float top = peak.top;
-        int best = peak.best;
+    int c = threadIdx.x * 8;
+    for (; c + (AHEAD - 1) * STRIDE < VOCAB; c += AHEAD * STRIDE) {
+        uint4 raw[AHEAD];
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            if (VOCAB % 8 != 0 && c + i >= VOCAB) x.v[i] = MINUS_INFINITY;
-            if (x.v[i] > top) {
-                top = x.v[i];
-                best = c + i;
-            }
-        }
-        float total = peak.total == 0.0f ? 0.0f : peak.total * __expf(peak.top - top);
+        for (int n = 0; n < AHEAD; n++) raw[n] = *reinterpret_cast<const uint4*>(logits + c + n * STRIDE);
 #pragma unroll
-        for (int i = 0; i < 8; i++) total += __expf(x.v[i] - top);
-        peak = {top, total, best};
+        for (int n = 0; n < AHEAD; n++) take_in(peak, raw[n], c + n * STRIDE);
     }
+    for (; c < VOCAB; c += STRIDE) take_in(peak, *reinterpret_cast<const uint4*>(logits + c), c);
 #pragma unroll
     for (int step = 16; step > 0; step >>= 1) {
         Peak other;
@@ -71,17 +84,27 @@ cross_entropy(bf16* logits, int width, const uint32_t* slots, const uint32_t* la
     }
     __syncthreads();
     const float scale = weight / peak.total;
-    for (int c = threadIdx.x * 8; c < width; c += LOSS_THREADS * 8) {
-        Eight x;
-        x = load_eight(row + c);
+    const auto put = [&](const uint4& raw, int c) {
+        float x[8] = {low(raw.x), high(raw.x), low(raw.y), high(raw.y), low(raw.z), high(raw.z), low(raw.w), high(raw.w)};
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            const float p = scale * __expf(x.v[i] - peak.top);
-            x.v[i] = c + i == (int)label ? p - weight : p;
-            if (VOCAB % 8 != 0 && c + i >= VOCAB) x.v[i] = 0.0f;
+            const float p = scale * __expf(x[i] - peak.top);
+            x[i] = c + i == (int)label ? p - weight : p;
+            if (VOCAB % 8 != 0 && c + i >= VOCAB) x[i] = 0.0f;
         }
-        store_eight(row + c, x);
+        __stcs(reinterpret_cast<uint4*>(row + c), make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7])));
+    };
+    // Read and written for the last time here: the first to leave the cache.
+    const auto get = [&](int c) { return __ldcs(reinterpret_cast<const uint4*>(row + c)); };
+    int c = threadIdx.x * 8;
+    for (; c + (AHEAD - 1) * STRIDE < width; c += AHEAD * STRIDE) {
+        uint4 raw[AHEAD];
+#pragma unroll
+        for (int n = 0; n < AHEAD; n++) raw[n] = get(c + n * STRIDE);
+#pragma unroll
+        for (int n = 0; n < AHEAD; n++) put(raw[n], c + n * STRIDE);
     }
+    for (; c < width; c += STRIDE) put(get(c), c);
 }
 
 // Adds the losses of a microbatch to total[0], in order, in one block of 256 threads.

@@ -34,11 +34,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) rms_norm(const bf16* x, co
     }
 }
 
+// Eight numbers as they lie in memory, which for bf16 takes half the registers.
+struct Packed {
+    uint4 raw;
+    __forceinline__ void load(const bf16* from) { raw = *reinterpret_cast<const uint4*>(from); }
+    __forceinline__ Eight wide() const {
+        return {low(raw.x), high(raw.x), low(raw.y), high(raw.y), low(raw.z), high(raw.z), low(raw.w), high(raw.w)};
+    }
+};
+struct Wide {
+    Eight raw;
+    __forceinline__ void load(const float* from) { raw = load_eight(from); }
+    __forceinline__ Eight wide() const { return raw; }
+};
+
 // The derivative. Row i of the gradient `dy` belongs to row from[i] of x (`from` null: row i). Writes
 // - dx[from[i]] = residual[from[i]] + the gradient of x, where `residual` may be null (0) and dx may be null (not wanted),
 // - y[i], the normalised rows again, unless null,
 // - partial[block][HIDDEN], this block's share of the gradient of the weight.
-template <class Gradient>
+template <class Held, class Gradient>
 static __forceinline__ void norm_backward(const bf16* x, const uint32_t* from, const Gradient* dy, const bf16* residual,
                                               const float* weight, bf16* dx, bf16* y, float* partial, int rows, float eps) {
     __shared__ float room[64];
@@ -50,20 +64,20 @@ static __forceinline__ void norm_backward(const bf16* x, const uint32_t* from, c
 
     for (int n = blockIdx.x; n < rows; n += gridDim.x) {
         const size_t row = from ? from[n] : n;
-        Eight value[VECTORS], gradient[VECTORS];
+        Packed held[VECTORS];
+        Held held_gradient[VECTORS];
         float square = 0.0f, along = 0.0f;
 #pragma unroll
         for (int v = 0; v < VECTORS; v++) {
             const int at = column(v);
             if (at < HIDDEN) {
-                Eight w;
-                value[v] = load_eight(x + row * HIDDEN + at);
-                gradient[v] = load_eight(dy + (size_t)n * HIDDEN + at);
-                w = load_eight(weight + at);
+                held[v].load(x + row * HIDDEN + at);
+                held_gradient[v].load(dy + (size_t)n * HIDDEN + at);
+                const Eight w = load_eight(weight + at), value = held[v].wide(), gradient = held_gradient[v].wide();
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
-                    square += value[v].v[i] * value[v].v[i];
-                    along += value[v].v[i] * gradient[v].v[i] * w.v[i];
+                    square += value.v[i] * value.v[i];
+                    along += value.v[i] * gradient.v[i] * w.v[i];
                 }
             }
         }
@@ -74,15 +88,15 @@ static __forceinline__ void norm_backward(const bf16* x, const uint32_t* from, c
         for (int v = 0; v < VECTORS; v++) {
             const int at = column(v);
             if (at < HIDDEN) {
-                Eight w, out, again;
-                w = load_eight(weight + at);
+                const Eight w = load_eight(weight + at), value = held[v].wide(), gradient = held_gradient[v].wide();
+                Eight out, again;
                 if (residual) out = load_eight(residual + row * HIDDEN + at);
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
-                    const float unit = value[v].v[i] * scale;
+                    const float unit = value.v[i] * scale;
                     again.v[i] = unit * w.v[i];
-                    for_weight[v].v[i] += gradient[v].v[i] * unit;
-                    const float of_x = (gradient[v].v[i] * w.v[i] - unit * back) * scale;
+                    for_weight[v].v[i] += gradient.v[i] * unit;
+                    const float of_x = (gradient.v[i] * w.v[i] - unit * back) * scale;
                     out.v[i] = residual ? out.v[i] + of_x : of_x;
                 }
                 if (dx) store_eight(dx + row * HIDDEN + at, out);
@@ -99,15 +113,15 @@ static __forceinline__ void norm_backward(const bf16* x, const uint32_t* from, c
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 768 / THREADS)
 rms_norm_backward(const bf16* x, const uint32_t* from, const bf16* dy, const bf16* residual, const float* weight, bf16* dx, bf16* y,
                   float* partial, int rows, float eps) {
-    norm_backward(x, from, dy, residual, weight, dx, y, partial, rows, eps);
+    norm_backward<Packed>(x, from, dy, residual, weight, dx, y, partial, rows, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 rms_norm_backward_wide(const bf16* x, const float* dy, const float* weight, bf16* dx, float* partial, int rows, float eps) {
-    norm_backward<float>(x, nullptr, dy, nullptr, weight, dx, nullptr, partial, rows, eps);
+    norm_backward<Wide>(x, nullptr, dy, nullptr, weight, dx, nullptr, partial, rows, eps);
 }
 
 // sum[c] = keep * sum[c] + the sum over rows of partial[rows][pitch], in a fixed order, for c < width. A block of 256 threads takes 32

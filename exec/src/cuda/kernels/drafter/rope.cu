@@ -34,8 +34,8 @@ struct Head {
 // them turned (values copied). Row i reads row from[i] of raw (`from` null: row i) and stands at position[i].
 // `turns` [positions][HALF] holds cosine and sine.
 extern "C" __global__ void __launch_bounds__(256)
-head_norm_rope(const bf16* raw, int raw_width, const uint32_t* from, bf16* out, int out_width, const uint32_t* position, const float2* turns,
-               const float* q_weight, const float* k_weight, int rows, int queries, int keys, int values, float eps) {
+head_norm_rope(const bf16* __restrict__ raw, int raw_width, const uint32_t* __restrict__ from, bf16* __restrict__ out, int out_width,
+               const uint32_t* __restrict__ position, const float2* __restrict__ turns, const float* q_weight, const float* k_weight, int rows, int queries, int keys, int values, float eps) {
     const int lane = threadIdx.x % LANES, heads = queries + keys + values;
     const long long items = (long long)rows * heads;
     Head qw, kw;
@@ -43,6 +43,7 @@ head_norm_rope(const bf16* raw, int raw_width, const uint32_t* from, bf16* out, 
     kw.load(k_weight, lane);
     // All lanes of a warp stay in the loop, since head_sum needs them.
     const long long first = (long long)blockIdx.x * ITEMS, stride = (long long)gridDim.x * ITEMS;
+#pragma unroll 4
     for (long long base = first; base < items; base += stride) {
         const long long item = base + threadIdx.x / LANES;
         const bool here = item < items;
