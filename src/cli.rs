@@ -84,6 +84,7 @@ impl BackendArg {
         match self {
             Self::Auto => "auto",
             Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
             Self::Emulated => "emulated",
         }
     }

@@ -45,15 +45,13 @@ fn on_gpus(ready: &Ready) -> Result<(), String> {
     // A policy that was searched for fp32 hidden states counts twice the bytes that a GPU hands over.
     let said = ready.case.file.model.bytes_per_token().0;
     let target = ready.case.file.exec.as_ref().map(|section| &section.target);
-    let features = target
-        .filter(|target| target.path.is_none())
-        .map(|target| {
-            let captured = match target.target_layer_ids.len() {
-                0 => target.captured_layers,
-                given => given,
-            };
-            (captured * target.hidden_size) as u64
-        });
+    let features = target.filter(|target| target.path.is_none()).map(|target| {
+        let captured = match target.target_layer_ids.len() {
+            0 => target.captured_layers,
+            given => given,
+        };
+        (captured * target.hidden_size) as u64
+    });
     match features {
         Some(features) if said == features * super::cpu::ELEMENT_BYTES as u64 => Err(format!(
             "model.bytes_per_token = {said} is for fp32 hidden states; a GPU hands over bf16, set it to {} and search again",
@@ -68,12 +66,20 @@ fn names_real_work(ready: &Ready, place: &str) -> Result<(), Failure> {
     let file = &ready.case.file;
     if file.exec.is_none() {
         let per_token = file.model.bytes_per_token().0;
-        return Err(refusal(ready, place, &format!(
-            "it has no [exec] section, so it names no data and no model to run ({per_token} bytes of hidden states a token were simulated); add [exec.data], [exec.target] and [exec.drafter]"
-        )));
+        return Err(refusal(
+            ready,
+            place,
+            &format!(
+                "it has no [exec] section, so it names no data and no model to run ({per_token} bytes of hidden states a token were simulated); add [exec.data], [exec.target] and [exec.drafter]"
+            ),
+        ));
     }
     if file.workload.lengths != Lengths::Data {
-        return Err(refusal(ready, place, "workload.lengths describes lengths that no data has; set workload.lengths = \"data\" and search again"));
+        return Err(refusal(
+            ready,
+            place,
+            "workload.lengths describes lengths that no data has; set workload.lengths = \"data\" and search again",
+        ));
     }
     Ok(())
 }

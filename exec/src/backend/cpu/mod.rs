@@ -7,12 +7,10 @@
 //!
 //! Drafters that are independent each have their own masters.
 
-mod batches;
+pub(super) mod batches;
 mod replica;
 
-use super::{
-    Backend, Copier, CopyJob, DrafterWorker, Job, TargetWorker, Trainer, WorkError,
-};
+use super::{Backend, Copier, CopyJob, DrafterWorker, Job, TargetWorker, Trainer, WorkError};
 use crate::checkpoint::Checkpoint;
 use crate::data::Dataset;
 use crate::error::WorkerId;

@@ -86,9 +86,7 @@ impl Copier<CudaHidden> for CudaCopier {
             (Slot::Device(from), Slot::Pageable(to)) => {
                 stream.download_into(from.ptr(), &mut to.get_mut()[..n])
             }
-            (Slot::Pinned(from), Slot::Device(to)) => {
-                stream.upload_pinned(from.get(), n, to.ptr())
-            }
+            (Slot::Pinned(from), Slot::Device(to)) => stream.upload_pinned(from.get(), n, to.ptr()),
             (Slot::Pageable(from), Slot::Device(to)) => stream.upload(&from.get()[..n], to.ptr()),
             (Slot::Pinned(_) | Slot::Pageable(_), Slot::Pinned(_) | Slot::Pageable(_)) => {
                 return Err(fatal("hidden states are sent from the host to the host"));
@@ -140,7 +138,10 @@ fn probe(from: &Arc<Gpu>, to: &Arc<Gpu>) -> Result<(), WorkError> {
         .collect();
     let run = || -> Result<Vec<u32>, crate::cuda::CudaError> {
         let size = Bytes(4 * PROBE as u64);
-        let (source, target) = (Pool::new(from, size, "a probe")?, Pool::new(to, size, "a probe")?);
+        let (source, target) = (
+            Pool::new(from, size, "a probe")?,
+            Pool::new(to, size, "a probe")?,
+        );
         let (a, b) = (source.buffer::<u32>(PROBE)?, target.buffer::<u32>(PROBE)?);
         let (first, second) = (Stream::new(from)?, Stream::new(to)?);
         first.upload(&sent, a.ptr())?;

@@ -60,11 +60,7 @@ pub(super) enum HostSlots {
 }
 
 impl HostSlots {
-    pub(super) fn pinned(
-        gpu: &Arc<Gpu>,
-        count: usize,
-        elements: usize,
-    ) -> Result<Self, CudaError> {
+    pub(super) fn pinned(gpu: &Arc<Gpu>, count: usize, elements: usize) -> Result<Self, CudaError> {
         let slots = (0..count).map(|_| PinnedBuffer::new(gpu, elements));
         Ok(Self::Pinned(Shelf::new(slots.collect::<Result<_, _>>()?)))
     }

@@ -1,8 +1,8 @@
 //! What a run takes of each GPU and of the host, worked out before anything is taken.
 
 use crate::cuda::CudaError;
-use crate::cuda::target::{Captures, TargetShape};
 use crate::cuda::drafter::{CudaDrafter, DrafterLimits};
+use crate::cuda::target::{Captures, TargetShape};
 use crate::model::DrafterConfig;
 use shared::id::Bytes;
 use shared::plan::Plan;
@@ -194,7 +194,12 @@ impl DeviceMemory {
 impl fmt::Display for DeviceMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (gpu, name) = (self.gpu, &self.name);
-        write!(f, "GPU {gpu} ({name}): {} of {} free: ", self.needed(), self.free)?;
+        write!(
+            f,
+            "GPU {gpu} ({name}): {} of {} free: ",
+            self.needed(),
+            self.free
+        )?;
         let parts: Vec<String> = self
             .parts
             .iter()
@@ -243,9 +248,18 @@ impl Sizes<'_> {
         let hidden = DeviceSlots::bytes(slots.gpus[gpu], self.slot_elements());
         Ok(vec![
             ("the target's weights".to_owned(), weights),
-            (format!("activations of {targets} target workers"), times(targets, scratch)),
-            (format!("{drafters} drafters with optimizer"), times(drafters, drafter)),
-            (format!("{} slots of hidden states", slots.gpus[gpu]), hidden),
+            (
+                format!("activations of {targets} target workers"),
+                times(targets, scratch),
+            ),
+            (
+                format!("{drafters} drafters with optimizer"),
+                times(drafters, drafter),
+            ),
+            (
+                format!("{} slots of hidden states", slots.gpus[gpu]),
+                hidden,
+            ),
             ("driver".to_owned(), DRIVER),
         ])
     }

@@ -115,7 +115,11 @@ impl Cuda {
             .map(|(at, gpu)| {
                 let has_targets = placing.targets.contains(&at);
                 let kept = Kept {
-                    layers: if has_targets { captures.depth(target.layers) } else { 0 },
+                    layers: if has_targets {
+                        captures.depth(target.layers)
+                    } else {
+                        0
+                    },
                     head: placing.drafters.contains(&at),
                 };
                 let source = WeightSource::Tensors(setup.target.weights());
@@ -257,7 +261,10 @@ impl Backend for Cuda {
     }
 
     fn target(&self, id: TargetId) -> Result<Box<dyn TargetWorker<CudaHidden>>, WorkError> {
-        Ok(Box::new(CudaTargetWorker::new(id, Arc::clone(&self.shared))?))
+        Ok(Box::new(CudaTargetWorker::new(
+            id,
+            Arc::clone(&self.shared),
+        )?))
     }
 
     fn drafter(&self, id: DrafterId) -> Result<Box<dyn DrafterWorker<CudaHidden>>, WorkError> {
@@ -286,7 +293,9 @@ impl Trainer for Cuda {
     }
 
     fn steps(&self, drafter: DrafterId) -> u64 {
-        let step = self.shared.with_drafter(drafter, |drafter| Ok(drafter.step()));
+        let step = self
+            .shared
+            .with_drafter(drafter, |drafter| Ok(drafter.step()));
         match step {
             Some(Ok(step)) => step,
             Some(Err(_)) | None => self.shared.begin.1,
@@ -313,8 +322,8 @@ fn make_drafter(shared: &Shared, id: DrafterId) -> Result<CudaDrafter, WorkError
     let weights: Tensors = weights.collect();
     let frozen = frozen(device);
     let config = &shared.drafter_config;
-    let mut drafter = CudaDrafter::new(&stream, config, &weights, frozen, &shared.options)
-        .map_err(fatal)?;
+    let mut drafter =
+        CudaDrafter::new(&stream, config, &weights, frozen, &shared.options).map_err(fatal)?;
     drafter.import(state, *step).map_err(fatal)?;
     Ok(drafter)
 }

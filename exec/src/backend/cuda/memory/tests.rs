@@ -11,9 +11,15 @@ fn workers_are_spread_over_the_gpus_there_are() {
     (policy.targets, policy.drafters) = (5, 3);
     policy.transport = Transport::P2p;
     let eight = Placing::new(&policy, 8);
-    assert_eq!((eight.targets.clone(), eight.drafters.clone()), (vec![0, 1, 2, 3, 4], vec![5, 6, 7]));
+    assert_eq!(
+        (eight.targets.clone(), eight.drafters.clone()),
+        (vec![0, 1, 2, 3, 4], vec![5, 6, 7])
+    );
     let two = Placing::new(&policy, 2);
-    assert_eq!((two.targets.clone(), two.drafters.clone()), (vec![0, 0, 0, 0, 1], vec![1, 1, 1]));
+    assert_eq!(
+        (two.targets.clone(), two.drafters.clone()),
+        (vec![0, 0, 0, 0, 1], vec![1, 1, 1])
+    );
     let one = Placing::new(&policy, 1);
     assert_eq!((one.gpus(), two.gpus(), eight.gpus()), (1, 2, 8));
     policy.transport = Transport::Local;
@@ -35,15 +41,29 @@ fn a_device_is_described_by_what_it_is_needed_for() {
     assert_eq!(memory.needed(), Bytes(24 << 30));
     let text = memory.to_string();
     assert!(text.starts_with("GPU 0 (NVIDIA H200): "), "{text}");
-    assert!(text.contains("weights ") && !text.contains("nothing"), "{text}");
+    assert!(
+        text.contains("weights ") && !text.contains("nothing"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_drafter_works_on_what_a_pass_may_hold() {
-    let largest = Largest { tokens: 49_152, width: 2048, rows: 24 };
+    let largest = Largest {
+        tokens: 49_152,
+        width: 2048,
+        rows: 24,
+    };
     let limits = largest.limits(512, 16);
-    assert_eq!((limits.slots_max, limits.context_max, limits.row_max), (65_536, 49_152, 2048));
-    let small = Largest { tokens: 512, width: 128, rows: 4 };
+    assert_eq!(
+        (limits.slots_max, limits.context_max, limits.row_max),
+        (65_536, 49_152, 2048)
+    );
+    let small = Largest {
+        tokens: 512,
+        width: 128,
+        rows: 4,
+    };
     assert_eq!(small.limits(8, 4).slots_max, 128);
     assert_eq!(small.limits(9000, 16).slots_max, 144_000);
 }
