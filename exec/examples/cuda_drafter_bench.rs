@@ -36,7 +36,7 @@ struct Input {
 }
 
 /// Steps timed for each shape.
-const RUNS: usize = 9;
+const RUNS: usize = 7;
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -15,8 +15,8 @@ use candle_core::{DType, Device, Tensor, safetensors};
 use exec::cuda::drafter::{AttentionKernels, CudaDrafter, DrafterLimits, DrafterOptions, Frozen};
 use exec::cuda::{Buffer, Gpu, Pool, Source, Stream, Tuning, compile, compiler_version};
 use exec::model::{
-    Drafter, DrafterConfig, DrafterSize, HiddenStates, PaddedBatch, Sample, Target, TargetConfig,
-    Tensors,
+    Drafter, DrafterConfig, DrafterSize, HiddenStates, PaddedBatch, Sample, SlidingAttention,
+    Target, TargetConfig, Tensors,
 };
 use exec::train::{AdamW, BlockPlan, BlockSpec, Contribution, Optimizer, Schedule};
 use half::bf16;
@@ -466,6 +466,11 @@ fn draws(seed: u64) -> impl FnMut() -> f64 {
 }
 
 fn scene(g: Geometry) -> Scene {
+    scene_with(g, None)
+}
+
+/// The same with sliding layers.
+fn scene_with(g: Geometry, sliding: Option<SlidingAttention>) -> Scene {
     let config = TargetConfig::from_json(
         json!({
             "architectures": ["Qwen3ForCausalLM"], "hidden_size": g.hidden, "intermediate_size": 64,
@@ -482,7 +487,11 @@ fn scene(g: Geometry) -> Scene {
         key_value_heads: g.key_heads,
         head_dim: g.head_dim,
     };
-    let drafter = DrafterConfig::for_target(&config, size, g.slots, g.vocab as u32 - 1).unwrap();
+    let mut drafter =
+        DrafterConfig::for_target(&config, size, g.slots, g.vocab as u32 - 1).unwrap();
+    if let Some(sliding) = sliding {
+        drafter = drafter.with_sliding(sliding).unwrap();
+    }
     let target = Target::random(config, 5, &drafter.target_layer_ids, &Device::Cpu).unwrap();
     let features = drafter.target_layer_ids.len() * g.hidden;
     let spec = BlockSpec::of(&drafter);
@@ -566,8 +575,17 @@ impl Scene {
 }
 
 fn against_cpu(name: &str, g: Geometry, attention: AttentionKernels) {
+    scene_against_cpu(name, g, None, attention);
+}
+
+fn scene_against_cpu(
+    name: &str,
+    g: Geometry,
+    sliding: Option<SlidingAttention>,
+    attention: AttentionKernels,
+) {
     let Some(stream) = stream() else { return };
-    let scene = scene(g);
+    let scene = scene_with(g, sliding);
     let mut twins = scene.twins(&stream, attention);
     let want = scene.on_cpu(&twins.cpu);
     let mut report = Report::new(&format!("{name}, {attention:?}"));
@@ -606,6 +624,20 @@ fn a_geometry_like_qwen_matches_the_cpu() {
 fn wide_groups_and_odd_blocks_match_the_cpu() {
     against_cpu("wide group", WIDE_GROUP, AttentionKernels::Auto);
     against_cpu("wide group", WIDE_GROUP, AttentionKernels::Portable);
+}
+
+#[test]
+fn sliding_layers_match_the_cpu() {
+    for (name, g, full, window, causal) in [
+        ("causal window", LIKE_QWEN, 1, 40, true),
+        ("wide window", LIKE_SMOLLM, 0, 150, false),
+        ("narrow window", WIDE_GROUP, 0, 10, true),
+    ] {
+        let sliding = SlidingAttention::all_but_last(g.layers, full, window, causal);
+        for attention in [AttentionKernels::Auto, AttentionKernels::Portable] {
+            scene_against_cpu(name, g, Some(sliding.clone()), attention);
+        }
+    }
 }
 
 // ---------------------------------------------------------------- against itself
@@ -712,7 +744,8 @@ fn kernels_of_all_geometries_compile() {
         return;
     }
     for g in [LIKE_SMOLLM, LIKE_QWEN, WIDE_GROUP] {
-        let config = scene(g).drafter.config().clone();
+        let sliding = SlidingAttention::all_but_last(g.layers, 0, 64, true);
+        let config = scene_with(g, Some(sliding)).drafter.config().clone();
         for (file, text) in CudaDrafter::kernel_texts(&config).unwrap() {
             let image = compile(&Source { file, text: &text }, "sm_90a").unwrap();
             assert!(!image.is_empty(), "{file}");

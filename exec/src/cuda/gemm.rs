@@ -27,6 +27,9 @@ const NEAR: f32 = 1.15;
 /// How long each is run under load, in each order. (ms)
 const SUSTAINED_MS: f32 = 40.0;
 
+/// Shapes whose descriptors are kept; when there are more, all are made anew.
+const PLANS_MAX: usize = 4096;
+
 /// How a kernel is chosen for a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tuning {
@@ -203,6 +206,19 @@ struct Shape {
     is_f32: bool,
 }
 
+impl Shape {
+    /// The same with sizes rounded up to eighths of a power of two: shapes of about one size share what timing chose.
+    fn rounded(self) -> Self {
+        let up = |n: usize| n.next_multiple_of((n.next_power_of_two() / 8).max(1));
+        Self {
+            rows: up(self.rows),
+            columns: up(self.columns),
+            inner: up(self.inner),
+            ..self
+        }
+    }
+}
+
 /// The library with its workspace, for one stream.
 #[derive(Debug)]
 pub struct Gemm {
@@ -210,6 +226,8 @@ pub struct Gemm {
     workspace: Buffer<u8>,
     tuning: Tuning,
     plans: HashMap<Shape, Plan>,
+    /// What timing chose, for shapes of about one size.
+    chosen: HashMap<Shape, sys::cublasLtMatmulAlgo_t>,
 }
 
 // SAFETY: the library's handles may be used by any thread, one at a time, which `&mut self` keeps.
@@ -235,6 +253,7 @@ impl Gemm {
             workspace: pool.buffer(WORKSPACE_BYTES)?,
             tuning,
             plans: HashMap::new(),
+            chosen: HashMap::new(),
         })
     }
 
@@ -306,6 +325,9 @@ impl Gemm {
             beta,
         };
         if !self.plans.contains_key(&shape) {
+            if self.plans.len() >= PLANS_MAX {
+                self.plans.clear();
+            }
             let plan = self.plan(stream, &shape, &c, &call)?;
             self.plans.insert(shape, plan);
         }
@@ -314,13 +336,19 @@ impl Gemm {
     }
 
     fn plan(
-        &self,
+        &mut self,
         stream: &Stream,
         shape: &Shape,
         c: &Output,
         call: &Call,
     ) -> Result<Plan, CudaError> {
         let mut plan = Plan::new(shape, c.kind())?;
+        // Sizes differ a little from one microbatch to the next; timing again for each would never end.
+        let known = self.chosen.get(&shape.rounded());
+        if let Some(known) = known.filter(|known| plan.accepts(self.handle, known)) {
+            plan.algorithm = *known;
+            return Ok(plan);
+        }
         let wanted = match self.tuning {
             Tuning::Timed if call.repeats() => CANDIDATES,
             Tuning::Timed | Tuning::Heuristic => 1,
@@ -340,6 +368,7 @@ impl Gemm {
         let timed = times.iter().zip(&candidates);
         if let Some((_, best)) = timed.min_by(|a, b| a.0.total_cmp(b.0)) {
             plan.algorithm = best.algo;
+            self.chosen.insert(shape.rounded(), best.algo);
         }
         Ok(plan)
     }
@@ -568,6 +597,31 @@ impl Plan {
             .named("cublasLtMatmulDescSetAttribute")?;
         }
         Ok(plan)
+    }
+
+    /// Whether a kernel that was chosen for another shape works on this one.
+    fn accepts(
+        &self,
+        handle: sys::cublasLtHandle_t,
+        algorithm: &sys::cublasLtMatmulAlgo_t,
+    ) -> bool {
+        // SAFETY: plain numbers, for which all zeros is a value.
+        let mut answer: sys::cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
+        // SAFETY: all descriptors are alive and the answer has a place.
+        let code = unsafe {
+            sys::cublasLtMatmulAlgoCheck(
+                handle,
+                self.operation,
+                self.b,
+                self.a,
+                self.c,
+                self.c,
+                algorithm,
+                &raw mut answer,
+            )
+        };
+        let fine = sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS;
+        code == fine && answer.state == fine && answer.workspaceSize <= WORKSPACE_BYTES
     }
 
     fn candidates(

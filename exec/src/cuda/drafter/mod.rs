@@ -126,7 +126,14 @@ impl CudaDrafter {
     pub fn kernel_texts(config: &DrafterConfig) -> Result<Vec<(&'static str, String)>, CudaError> {
         let shape = Shape::of(config)?;
         let mut texts = ops::sources(&shape);
-        texts.extend([true, false].map(|hopper| attention::attention_source(&shape, hopper)));
+        for window in [0, shape.window]
+            .into_iter()
+            .take(1 + usize::from(shape.window > 0))
+        {
+            texts.extend(
+                [true, false].map(|hopper| attention::attention_source(&shape, hopper, window)),
+            );
+        }
         Ok(texts)
     }
 
@@ -149,6 +156,10 @@ impl CudaDrafter {
         let layout = Layout::new(&shape);
         let (memory, pool) = Memory::new(gpu, &shape, &layout, &limits)?;
         let words = memory::words_max(&shape, &limits);
+        let slides = config
+            .sliding
+            .as_ref()
+            .map_or_else(Vec::new, |sliding| sliding.layers.clone());
         let upload = || {
             Ok(Upload {
                 words: PinnedBuffer::new(gpu, words)?,
@@ -157,7 +168,7 @@ impl CudaDrafter {
         };
         let mut drafter = Self {
             ops: Ops::new(gpu, stream, &shape)?,
-            attention: Attention::new(gpu, stream, &shape, options.attention)?,
+            attention: Attention::new(gpu, stream, &shape, slides, options.attention)?,
             gemm: Gemm::new(&pool, options.tuning)?,
             bytes: pool.size(),
             uploads: (0..PLANS)

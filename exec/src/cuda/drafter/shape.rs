@@ -31,6 +31,10 @@ pub(super) struct Shape {
     pub(super) eps: f32,
     /// Base of the rotary angles.
     pub(super) theta: f64,
+    /// Tokens of context that sliding layers see, the slot's own position included; 0 when no layer slides.
+    pub(super) window: usize,
+    /// Whether slots of sliding layers see only what comes before them in their block.
+    pub(super) causal: bool,
 }
 
 impl Shape {
@@ -52,12 +56,24 @@ impl Shape {
             features: config.target_layer_ids.len() * g.hidden_size,
             eps: g.rms_norm_eps as f32,
             theta: g.rope_theta,
+            window: config.sliding.as_ref().map_or(0, |sliding| sliding.window),
+            causal: config
+                .sliding
+                .as_ref()
+                .is_some_and(|sliding| sliding.causal),
         };
         let refuse = |key: &str, value: usize, limit: &str| {
             Err(CudaError::Shape(format!(
                 "drafter config: {key} = {value}: CUDA kernels need {limit}; use --backend cpu"
             )))
         };
+        if let Some(sliding) = &config.sliding {
+            return refuse(
+                "sliding_window",
+                sliding.window,
+                "full attention in every layer",
+            );
+        }
         if ![16, 32, 64, 128].contains(&shape.head_dim) {
             return refuse("head_dim", shape.head_dim, "16, 32, 64 or 128");
         }
@@ -133,6 +149,8 @@ pub(super) mod tests {
             features: 192,
             eps: 1e-6,
             theta: 1e4,
+            window: 0,
+            causal: false,
         }
     }
 

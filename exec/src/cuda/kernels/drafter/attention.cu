@@ -8,6 +8,9 @@
 // Given by the host: HEAD_DIM (16 to 128), SLOTS, UNIT_HEADS, UNITS (warpgroups of a block that compute: 2 or 3), STAGES and UNIT_STAGES
 // (depths of the rings of key tiles and of units).
 
+// WINDOW is 0 where the whole context before the anchor is seen; else slot k of a block at anchor a sees it from a + k - (WINDOW - 1) on,
+// and with CAUSAL only slots 0 ... k of its block.
+
 #define ROWS (UNIT_HEADS * SLOTS)
 #define PARTS ((HEAD_DIM + 63) / 64)  // tiles side by side
 #define WIDTH (PARTS * 64)
@@ -46,15 +49,48 @@ static __forceinline__ void pack_weights(uint32_t (&packed)[4][4], const float (
         for (int i = 0; i < 4; ++i) packed[step][i] = pack(x[8 * step + 2 * i], x[8 * step + 2 * i + 1]);
 }
 
-// Which rows of a tile a unit sees: from `low` until before `high`.
+// Which keys of a tile are seen: from `low` until before `high`.
 struct Seen {
     int low, high;
+    __forceinline__ bool any() const { return low < 64 && high > 0; }
+    __forceinline__ bool has(int key) const { return key >= low && key < high; }
 };
 
-static __forceinline__ Seen seen(const Share& share, int tile, int context_tiles, int anchor, int place) {
-    if (tile < context_tiles) return {0, anchor - 64 * tile};
-    const int first = place * SLOTS - 64 * (tile - context_tiles);
-    return {first, first + SLOTS};
+// What a unit sees of a tile: `wide` by some of its slots, `narrow` by all of them.
+struct Sight {
+    Seen wide, narrow;
+    bool context;
+    int first;  // key of slot 0 in a tile of slots, or of the anchor in one of the context
+
+    __forceinline__ Sight(bool of_context, int first_key) : context(of_context), first(first_key) {
+        if (context) {
+            wide = {WINDOW ? first - (WINDOW - 1) : 0, first};
+            narrow = {WINDOW ? first + SLOTS - WINDOW : 0, first};
+        } else {
+            wide = {first, first + SLOTS};
+            narrow = {first, WINDOW && CAUSAL ? first + 1 : first + SLOTS};
+        }
+    }
+
+    // Whether some slot does not see some key.
+    __forceinline__ bool masks() const { return narrow.low > 0 || narrow.high < 64; }
+
+    // What one slot sees.
+    __forceinline__ Seen of(int slot) const {
+        if (!WINDOW) return wide;
+        if (context) return {first + slot - (WINDOW - 1), first};
+        return {first, CAUSAL ? first + slot + 1 : first + SLOTS};
+    }
+};
+
+static __forceinline__ Sight sight(int tile, int context_tiles, int anchor, int place) {
+    const bool context = tile < context_tiles;
+    return Sight(context, context ? anchor - 64 * tile : place * SLOTS - 64 * (tile - context_tiles));
+}
+
+// The first tile of the context that any block of a share sees; anchors ascend.
+static __forceinline__ int first_tile(const Share& share, const int* anchors) {
+    return WINDOW ? max(0, anchors[share.first_block] - (WINDOW - 1)) / 64 : 0;
 }
 
 // The copies of a share's queries and keys, by one thread. What differs between the forward and the backward pass is the second tensor
@@ -110,6 +146,7 @@ attention(const __grid_constant__ TensorMap queries, const __grid_constant__ Ten
     const Share share = shares[blockIdx.x];
     const int key_head = blockIdx.y / chunks, head = blockIdx.y * UNIT_HEADS;
     const int context_tiles = (share.reach + 63) / 64, tiles = context_tiles + (share.blocks * SLOTS + 63) / 64;
+    const int begin = first_tile(share, anchors);
     const uint32_t query_tiles = aligned(room), barrier = shared_address(barriers);
     const Ring ring = {query_tiles + UNITS * PART_BYTES, barrier, barrier + 8 * STAGES};
     const uint32_t ready = barrier + 16 * STAGES;
@@ -130,9 +167,9 @@ attention(const __grid_constant__ TensorMap queries, const __grid_constant__ Ten
             for (int block = 0; block < share.blocks; ++block)
                 copy_unit(query_tiles + block * PART_BYTES, &queries, ready, head, (share.first_block + block) * SLOTS);
             const Feed feed = {&context_keys, &context_values, &slot_keys, &slot_values};
-            for (int tile = 0; tile < tiles; ++tile) {
-                const int stage = tile % STAGES;
-                barrier_wait(ring.empty + 8 * stage, (tile / STAGES + 1) & 1);
+            for (int tile = begin; tile < tiles; ++tile) {
+                const int turn = tile - begin, stage = turn % STAGES;
+                barrier_wait(ring.empty + 8 * stage, (turn / STAGES + 1) & 1);
                 feed.tile(ring.at(stage), ring.full + 8 * stage, share, tile, context_tiles, key_head);
             }
         }
@@ -143,32 +180,33 @@ attention(const __grid_constant__ TensorMap queries, const __grid_constant__ Ten
     const bool active = unit < share.blocks;
     const int block = share.first_block + unit, anchor = active ? anchors[block] : 0;
     const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
+    // The slots of this thread's two rows.
+    const int slot_of[2] = {(16 * warp + lane / 4) / UNIT_HEADS, (16 * warp + lane / 4 + 8) / UNIT_HEADS};
     const uint32_t query_tile = query_tiles + unit * PART_BYTES;
     const float factor = scale * LOG2E;
     float sum[WIDTH / 2], top[2] = {__int_as_float(0xff800000), __int_as_float(0xff800000)}, total[2] = {0.f, 0.f};
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; ++i) sum[i] = 0.f;
     barrier_wait(ready, 0);
-    for (int tile = 0; tile < tiles; ++tile) {
-        const int stage = tile % STAGES;
+    for (int tile = begin; tile < tiles; ++tile) {
+        const int turn = tile - begin, stage = turn % STAGES;
         const uint32_t keys = ring.at(stage), values = keys + PART_BYTES;
-        const Seen rows = seen(share, tile, context_tiles, anchor, unit);
-        barrier_wait(ring.full + 8 * stage, (tile / STAGES) & 1);
-        if (active && rows.low < 64 && rows.high > 0) {
+        const Sight rows = sight(tile, context_tiles, anchor, unit);
+        barrier_wait(ring.full + 8 * stage, (turn / STAGES) & 1);
+        if (active && rows.wide.any()) {
             float scores[32];
             products_begin();
             scores_of(scores, query_tile, keys);
             products_commit();
             products_wait<0>();
             hold(scores);
-            if (rows.low > 0 || rows.high < 64) {
+            if (rows.masks()) {
+                const Seen of_row[2] = {rows.of(slot_of[0]), rows.of(slot_of[1])};
 #pragma unroll
-                for (int i = 0; i < 32; ++i) {
-                    const int key = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-                    if (key < rows.low || key >= rows.high) scores[i] = __int_as_float(0xff800000);
-                }
+                for (int i = 0; i < 32; ++i)
+                    if (!of_row[i % 4 / 2].has(8 * (i / 4) + 2 * (lane % 4) + i % 2)) scores[i] = __int_as_float(0xff800000);
             }
-            float factor_of[2];
+            float factor_of[2], top_before;
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 float peak = scores[2 * half];
@@ -176,10 +214,11 @@ attention(const __grid_constant__ TensorMap queries, const __grid_constant__ Ten
                 for (int i = 0; i < 8; ++i) peak = fmaxf(peak, fmaxf(scores[4 * i + 2 * half], scores[4 * i + 2 * half + 1]));
                 peak = fmaxf(peak, __shfl_xor_sync(0xffffffffu, peak, 1));
                 peak = fmaxf(peak, __shfl_xor_sync(0xffffffffu, peak, 2));
-                // Every tile that comes this far shows the unit at least one key, so the peak is finite.
-                peak = fmaxf(top[half], peak * factor);
-                factor_of[half] = exp2f(top[half] - peak);
-                top[half] = peak;
+                // Every tile that comes this far shows the unit at least one key; under a window not every slot has seen one yet.
+                top_before = top[half];
+                top[half] = fmaxf(top_before, peak * factor);
+                peak = WINDOW && top[half] == __int_as_float(0xff800000) ? 0.f : top[half];
+                factor_of[half] = exp2f(top_before - peak);
                 float part = 0.f;
 #pragma unroll
                 for (int i = 0; i < 8; ++i) {
@@ -247,6 +286,7 @@ query_gradient(const __grid_constant__ TensorMap queries, const __grid_constant_
     const Share share = shares[blockIdx.x];
     const int key_head = blockIdx.y / chunks, head = blockIdx.y * UNIT_HEADS;
     const int context_tiles = (share.reach + 63) / 64, tiles = context_tiles + (share.blocks * SLOTS + 63) / 64;
+    const int begin = first_tile(share, anchors);
     const uint32_t query_tiles = aligned(room), barrier = shared_address(barriers);
     const Ring ring = {query_tiles + 2 * UNITS * PART_BYTES, barrier, barrier + 8 * STAGES};
     const uint32_t ready = barrier + 16 * STAGES;
@@ -270,9 +310,9 @@ query_gradient(const __grid_constant__ TensorMap queries, const __grid_constant_
                 copy_unit(to + PART_BYTES, &gradients, ready, head, (share.first_block + block) * SLOTS);
             }
             const Feed feed = {&context_keys, &context_values, &slot_keys, &slot_values};
-            for (int tile = 0; tile < tiles; ++tile) {
-                const int stage = tile % STAGES;
-                barrier_wait(ring.empty + 8 * stage, (tile / STAGES + 1) & 1);
+            for (int tile = begin; tile < tiles; ++tile) {
+                const int turn = tile - begin, stage = turn % STAGES;
+                barrier_wait(ring.empty + 8 * stage, (turn / STAGES + 1) & 1);
                 feed.tile(ring.at(stage), ring.full + 8 * stage, share, tile, context_tiles, key_head);
             }
         }
@@ -283,6 +323,8 @@ query_gradient(const __grid_constant__ TensorMap queries, const __grid_constant_
     const bool active = unit < share.blocks;
     const int block = share.first_block + unit, anchor = active ? anchors[block] : 0;
     const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
+    // The slots of this thread's two rows.
+    const int slot_of[2] = {(16 * warp + lane / 4) / UNIT_HEADS, (16 * warp + lane / 4 + 8) / UNIT_HEADS};
     const uint32_t query_tile = query_tiles + 2 * unit * PART_BYTES, gradient_tile = query_tile + PART_BYTES;
     const float factor = scale * LOG2E;
     float sum[WIDTH / 2], logs[2], means[2];
@@ -297,12 +339,12 @@ query_gradient(const __grid_constant__ TensorMap queries, const __grid_constant_
         means[half] = real ? mean[at] : 0.f;
     }
     barrier_wait(ready, 0);
-    for (int tile = 0; tile < tiles; ++tile) {
-        const int stage = tile % STAGES;
+    for (int tile = begin; tile < tiles; ++tile) {
+        const int turn = tile - begin, stage = turn % STAGES;
         const uint32_t keys = ring.at(stage), values = keys + PART_BYTES;
-        const Seen rows = seen(share, tile, context_tiles, anchor, unit);
-        barrier_wait(ring.full + 8 * stage, (tile / STAGES) & 1);
-        if (active && rows.low < 64 && rows.high > 0) {
+        const Sight rows = sight(tile, context_tiles, anchor, unit);
+        barrier_wait(ring.full + 8 * stage, (turn / STAGES) & 1);
+        if (active && rows.wide.any()) {
             float p[32], g[32];
             products_begin();
             scores_of(p, query_tile, keys);
@@ -313,12 +355,11 @@ query_gradient(const __grid_constant__ TensorMap queries, const __grid_constant_
             hold(p);
 #pragma unroll
             for (int i = 0; i < 32; ++i) p[i] = exp2f(p[i] * factor - logs[i % 4 / 2]);
-            if (rows.low > 0 || rows.high < 64) {
+            if (rows.masks()) {
+                const Seen of_row[2] = {rows.of(slot_of[0]), rows.of(slot_of[1])};
 #pragma unroll
-                for (int i = 0; i < 32; ++i) {
-                    const int key = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-                    if (key < rows.low || key >= rows.high) p[i] = 0.f;
-                }
+                for (int i = 0; i < 32; ++i)
+                    if (!of_row[i % 4 / 2].has(8 * (i / 4) + 2 * (lane % 4) + i % 2)) p[i] = 0.f;
             }
             products_wait<0>();
             hold(g);
@@ -435,11 +476,10 @@ key_gradient(const __grid_constant__ TensorMap queries, const __grid_constant__ 
         for (int unit = 0; unit < units; ++unit) {
             const int stage = unit % UNIT_STAGES, block = share.first_block + unit / chunks;
             const uint32_t query_tile = unit_tiles + stage * 2 * PART_BYTES, gradient_tile = query_tile + PART_BYTES;
-            // Which of this warpgroup's rows the unit sees.
-            const int begin = (share.own ? block * SLOTS - share.position : 0) - first;
-            const int end = (share.own ? (block + 1) * SLOTS : anchors[block]) - share.position - first;
+            // Where the anchor or slot 0 of the unit's block lies among this warpgroup's rows.
+            const Sight rows = Sight(!share.own, (share.own ? block * SLOTS : anchors[block]) - share.position - first);
             barrier_wait(full + 8 * stage, (unit / UNIT_STAGES) & 1);
-            if (begin < 64 && end > 0) {
+            if (rows.wide.any()) {
                 float p[32], g[32];
                 products_begin();
                 scores_of(p, keys, query_tile);
@@ -456,13 +496,11 @@ key_gradient(const __grid_constant__ TensorMap queries, const __grid_constant__ 
                     p[4 * i + 2] = exp2f(p[4 * i + 2] * factor - logs.x);
                     p[4 * i + 3] = exp2f(p[4 * i + 3] * factor - logs.y);
                 }
-                if (begin > 0 || end < 64) {
+                if (rows.masks()) {
 #pragma unroll
-                    for (int half = 0; half < 2; ++half) {
-                        const int row = row_here + 8 * half;
-                        if (row < begin || row >= end)
-#pragma unroll
-                            for (int i = 0; i < 8; ++i) p[4 * i + 2 * half] = p[4 * i + 2 * half + 1] = 0.f;
+                    for (int i = 0; i < 32; ++i) {
+                        const int slot = (8 * (i / 4) + 2 * (lane % 4) + i % 2) / UNIT_HEADS;
+                        if (!rows.of(slot).has(row_here + i % 4 / 2 * 8)) p[i] = 0.f;
                     }
                 }
                 uint32_t weights[4][4];

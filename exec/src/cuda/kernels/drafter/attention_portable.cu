@@ -1,5 +1,6 @@
 // The drafter's attention for devices before Hopper, and what the fast kernels are held against: a warp a query, or a warp a key, with
-// nothing but shuffles. Layouts are those of attention.cu. Given by the host: HEAD_DIM, SLOTS, UNIT_HEADS.
+// nothing but shuffles. Layouts are those of attention.cu. Given by the host: HEAD_DIM, SLOTS, UNIT_HEADS, and
+// WINDOW and CAUSAL as there.
 
 #define EACH ((HEAD_DIM + 31) / 32)
 #define LOG2E 1.4426950408889634f
@@ -56,16 +57,22 @@ struct Sight {
     int anchor, context;
 };
 
-// Calls work(key, value) for every key that a slot of `block` sees.
+// The first context position that a slot sees.
+static __forceinline__ int first_seen(int anchor, int slot) { return WINDOW ? max(0, anchor + slot % SLOTS - (WINDOW - 1)) : 0; }
+
+// Whether a slot sees another one of its block.
+static __forceinline__ bool sees(int slot, int other) { return !(WINDOW && CAUSAL) || other <= slot; }
+
+// Calls work(key, value) for every key that a slot sees.
 template <class Work>
-static __forceinline__ void each_key(int block, Sight sight, Rows context_keys, Rows context_values, Rows slot_keys, Rows slot_values,
+static __forceinline__ void each_key(int slot, Sight sight, Rows context_keys, Rows context_values, Rows slot_keys, Rows slot_values,
                                      int key_head, Work work) {
-    for (int p = 0; p < sight.anchor; ++p) {
+    for (int p = first_seen(sight.anchor, slot); p < sight.anchor; ++p) {
         const int row = sight.context + p;
         work(load_spread(context_keys.head(row, key_head)), load_spread(context_values.head(row, key_head)));
     }
-    for (int slot = 0; slot < SLOTS; ++slot) {
-        const int row = block * SLOTS + slot;
+    for (int row = slot / SLOTS * SLOTS; row < (slot / SLOTS + 1) * SLOTS; ++row) {
+        if (!sees(slot, row)) continue;
         work(load_spread(slot_keys.head(row, key_head)), load_spread(slot_values.head(row, key_head)));
     }
 }
@@ -81,7 +88,7 @@ attention(const bf16* queries, int64_t query_pitch, const bf16* context_keys, in
     const float factor = scale * LOG2E;
     Spread sum = {};
     float top = __int_as_float(0xff800000), total = 0.f;
-    each_key(block, sights[block], {context_keys, context_key_pitch}, {context_values, context_value_pitch}, {slot_keys, slot_key_pitch},
+    each_key(slot, sights[block], {context_keys, context_key_pitch}, {context_values, context_value_pitch}, {slot_keys, slot_key_pitch},
              {slot_values, slot_value_pitch}, head / group, [&](const Spread& key, const Spread& value) {
                  const float score = dot(query, key) * factor, peak = fmaxf(top, score), keep = exp2f(top - peak), p = exp2f(score - peak);
                  total = total * keep + p;
@@ -105,7 +112,7 @@ query_gradient(const bf16* queries, int64_t query_pitch, const bf16* gradients, 
     const Spread gradient = load_spread(gradients + (size_t)item * HEAD_DIM);
     const float logs = log_sum[place(slot, head, slots)], means = mean[place(slot, head, slots)];
     Spread sum = {};
-    each_key(block, sights[block], {context_keys, context_key_pitch}, {context_values, context_value_pitch}, {slot_keys, slot_key_pitch},
+    each_key(slot, sights[block], {context_keys, context_key_pitch}, {context_values, context_value_pitch}, {slot_keys, slot_key_pitch},
              {slot_values, slot_value_pitch}, head / group, [&](const Spread& key, const Spread& value) {
                  const float p = exp2f(dot(query, key) * scale * LOG2E - logs);
                  add(sum, p * (dot(gradient, value) - means), key);
@@ -131,9 +138,10 @@ key_gradient(const bf16* queries, int64_t query_pitch, const bf16* gradients, co
         const Spread key = load_spread(keys.head(share.row + row, key_head)), value = load_spread(values.head(share.row + row, key_head));
         Spread for_key = {}, for_value = {};
         for (int block = share.first_block; block < share.first_block + share.blocks; ++block) {
-            const bool sees = share.own ? (share.row + row) / SLOTS == block : share.position + row < anchors[block];
-            if (!sees) continue;
-            for (int slot = block * SLOTS; slot < (block + 1) * SLOTS; ++slot)
+            const int key_row = share.row + row, position = share.position + row;
+            if (share.own ? key_row / SLOTS != block : position >= anchors[block]) continue;
+            for (int slot = block * SLOTS; slot < (block + 1) * SLOTS; ++slot) {
+                if (share.own ? !sees(slot, key_row) : position < first_seen(anchors[block], slot)) continue;
                 for (int head = key_head * group; head < (key_head + 1) * group; ++head) {
                     const Spread query = load_spread(queries + slot * query_pitch + head * HEAD_DIM);
                     const Spread gradient = load_spread(gradients + ((size_t)slot * heads + head) * HEAD_DIM);
@@ -141,6 +149,7 @@ key_gradient(const bf16* queries, int64_t query_pitch, const bf16* gradients, co
                     add(for_value, p, gradient);
                     add(for_key, p * (dot(gradient, value) - mean[place(slot, head, slots)]), query);
                 }
+            }
         }
         bf16* to = (share.own ? slot_out + (size_t)(share.row + row) * slot_pitch : context_out + (size_t)(share.row + row) * context_pitch) +
                    key_head * HEAD_DIM;

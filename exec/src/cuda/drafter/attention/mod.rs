@@ -1,24 +1,21 @@
 //! Attention over the context before each block's anchor and over the block itself.
+//! Sliding layers see a window of that context, and perhaps only the slots before each.
 //!
 //! Two sets of kernels with one interface: Hopper's own, and portable ones for other devices and for checks.
+
+mod kernels;
 
 use std::sync::Arc;
 
 use cudarc::driver::sys;
 use half::bf16;
 
-use super::ops::source;
 use super::shape::Shape;
-use crate::cuda::{CudaError, Gpu, Kernel, Module, Named, Ptr, Source, Stream};
+use crate::cuda::{CudaError, Gpu, Named, Ptr, Stream};
+use kernels::{Kernels, UNITS};
 
-/// Blocks of slots that one launch block works on: one a warpgroup.
-const UNITS: usize = 3;
-/// Depth of the ring of key tiles.
-const STAGES: usize = 4;
-/// Depth of the ring of units in the gradient of keys.
-const UNIT_STAGES: usize = 3;
-/// Bytes of 64 rows of 64 numbers.
-const TILE_BYTES: usize = 8192;
+pub(super) use kernels::attention_source;
+
 /// Rows of keys in a tile.
 const TILE_ROWS: usize = 64;
 
@@ -82,33 +79,10 @@ pub(super) struct Attention {
     s: Shape,
     stream: Stream,
     hopper: bool,
-    attention: Kernel,
-    gradient_means: Kernel,
-    query_gradient: Kernel,
-    key_gradient: Kernel,
-}
-
-/// The text of the kernels for a shape.
-pub(super) fn attention_source(s: &Shape, hopper: bool) -> (&'static str, String) {
-    let mut defines = vec![
-        ("HEAD_DIM", s.head_dim),
-        ("SLOTS", s.slots),
-        ("UNIT_HEADS", s.unit_heads()),
-    ];
-    if !hopper {
-        let text = include_str!("../kernels/drafter/attention_portable.cu");
-        return ("drafter/attention_portable", source(text, &defines));
-    }
-    defines.extend([
-        ("UNITS", UNITS),
-        ("STAGES", STAGES),
-        ("UNIT_STAGES", UNIT_STAGES),
-    ]);
-    let text = concat!(
-        include_str!("../kernels/drafter/hopper.cuh"),
-        include_str!("../kernels/drafter/attention.cu")
-    );
-    ("drafter/attention", source(text, &defines))
+    full: Kernels,
+    sliding: Option<Kernels>,
+    /// Which layers slide; none when the list is empty.
+    slides: Vec<bool>,
 }
 
 impl Attention {
@@ -116,30 +90,27 @@ impl Attention {
         gpu: &Arc<Gpu>,
         stream: &Stream,
         s: &Shape,
+        slides: Vec<bool>,
         kernels: AttentionKernels,
     ) -> Result<Self, CudaError> {
         let hopper = gpu.capability().0 == 9 && kernels == AttentionKernels::Auto;
-        let (file, text) = attention_source(s, hopper);
-        let module = Module::load(gpu, &Source { file, text: &text })?;
-        let this = Self {
+        let load = |window: usize| Kernels::load(gpu, s, hopper, window);
+        Ok(Self {
             s: *s,
             stream: stream.clone(),
             hopper,
-            attention: module.kernel("attention")?,
-            gradient_means: module.kernel("gradient_means")?,
-            query_gradient: module.kernel("query_gradient")?,
-            key_gradient: module.kernel("key_gradient")?,
-        };
-        if hopper {
-            for (kernel, tiles) in [
-                (&this.attention, this.forward_tiles()),
-                (&this.query_gradient, this.query_tiles()),
-                (&this.key_gradient, this.key_tiles()),
-            ] {
-                kernel.allow_shared(this.shared(tiles))?;
-            }
+            full: load(0)?,
+            sliding: slides.contains(&true).then(|| load(s.window)).transpose()?,
+            slides,
+        })
+    }
+
+    /// The kernels of a layer.
+    fn of(&self, layer: usize) -> &Kernels {
+        match (&self.sliding, self.slides.get(layer)) {
+            (Some(sliding), Some(true)) => sliding,
+            _ => &self.full,
         }
-        Ok(this)
     }
 
     /// How many blocks of slots the plan puts into a share.
@@ -147,36 +118,19 @@ impl Attention {
         UNITS
     }
 
-    /// Tiles of 64 rows that a launch block holds.
-    fn forward_tiles(&self) -> usize {
-        UNITS + 2 * STAGES
-    }
-
-    fn query_tiles(&self) -> usize {
-        2 * UNITS + 2 * STAGES
-    }
-
-    fn key_tiles(&self) -> usize {
-        4 + 2 * UNIT_STAGES
-    }
-
-    /// Shared memory of so many tiles, with room to align them.
-    fn shared(&self, tiles: usize) -> u32 {
-        (tiles * self.s.head_dim.div_ceil(64) * TILE_BYTES + 1024) as u32
-    }
-
     /// Attention of all slots.
     pub(super) fn forward(
         &self,
+        layer: usize,
         h: &Heads,
         sights: &Sights,
         to: &Attended,
     ) -> Result<(), CudaError> {
-        let s = &self.s;
+        let (s, kernels) = (&self.s, self.of(layer));
         to.out.check("attention", sights.slots * s.queries())?;
         to.log_sum.check("attention", sights.slots * s.heads)?;
         if !self.hopper {
-            let launch = self
+            let launch = kernels
                 .attention
                 .launch([(sights.slots * s.heads).div_ceil(8), 1, 1], 256);
             let launch = rows(launch, &h.queries);
@@ -193,11 +147,11 @@ impl Attention {
             // SAFETY: as declared in attention_portable.cu; the plan's numbers name rows of the operands.
             return unsafe { launch.on(&self.stream) };
         }
-        let launch = self
+        let launch = kernels
             .attention
             .launch(self.share_grid(sights), UNITS * 128 + 128);
         let launch = launch
-            .shared(self.shared(self.forward_tiles()))
+            .shared(kernels.attention_shared)
             .words(&self.unit_map(&h.queries)?);
         let launch = self
             .key_maps(launch, h)?
@@ -217,19 +171,20 @@ impl Attention {
     /// Gradients of all inputs from that of the output [N, queries].
     pub(super) fn backward(
         &self,
+        layer: usize,
         h: &Heads,
         sights: &Sights,
         from: &Attended,
         gradient: Ptr<bf16>,
         to: &HeadGradients,
     ) -> Result<(), CudaError> {
-        let (s, slots) = (&self.s, sights.slots);
+        let (s, slots, kernels) = (&self.s, sights.slots, self.of(layer));
         gradient.check("attention gradient", slots * s.queries())?;
         to.of_slots.check("attention gradient", slots * s.qkv())?;
         to.of_context
             .check("attention gradient", h.context_keys.rows * 2 * s.keys())?;
         to.means.check("attention gradient", slots * s.heads)?;
-        let launch = self
+        let launch = kernels
             .gradient_means
             .launch([(slots * s.heads).div_ceil(8), 1, 1], 256);
         let launch = launch
@@ -240,12 +195,13 @@ impl Attention {
             .int(s.heads);
         // SAFETY: as declared in either file.
         unsafe { launch.on(&self.stream) }?;
-        self.query_gradient(h, sights, from, gradient, to)?;
-        self.key_gradient(h, sights, from, gradient, to)
+        self.query_gradient(kernels, h, sights, from, gradient, to)?;
+        self.key_gradient(kernels, h, sights, from, gradient, to)
     }
 
     fn query_gradient(
         &self,
+        kernels: &Kernels,
         h: &Heads,
         sights: &Sights,
         from: &Attended,
@@ -254,7 +210,7 @@ impl Attention {
     ) -> Result<(), CudaError> {
         let s = &self.s;
         if !self.hopper {
-            let launch = self
+            let launch = kernels
                 .query_gradient
                 .launch([(sights.slots * s.heads).div_ceil(8), 1, 1], 256);
             let launch = self
@@ -273,10 +229,10 @@ impl Attention {
             // SAFETY: as declared in attention_portable.cu.
             return unsafe { launch.on(&self.stream) };
         }
-        let launch = self
+        let launch = kernels
             .query_gradient
             .launch(self.share_grid(sights), UNITS * 128 + 128);
-        let launch = launch.shared(self.shared(self.query_tiles()));
+        let launch = launch.shared(kernels.query_shared);
         let launch = self
             .unit_maps(launch, h, gradient, sights)?
             .ptr(sights.shares)
@@ -293,6 +249,7 @@ impl Attention {
 
     fn key_gradient(
         &self,
+        kernels: &Kernels,
         h: &Heads,
         sights: &Sights,
         from: &Attended,
@@ -303,14 +260,14 @@ impl Attention {
         let grid = [sights.key_shares.len() / 6, s.key_heads, 1];
         let slot_keys = to.of_slots.at(s.queries()..to.of_slots.len());
         let launch = if self.hopper {
-            let launch = self
+            let launch = kernels
                 .key_gradient
                 .launch(grid, 384)
-                .shared(self.shared(self.key_tiles()));
+                .shared(kernels.key_shared);
             self.unit_maps(launch, h, gradient, sights)?
         } else {
             self.keys(
-                rows(self.key_gradient.launch(grid, 256), &h.queries).ptr(gradient),
+                rows(kernels.key_gradient.launch(grid, 256), &h.queries).ptr(gradient),
                 h,
             )
         };
