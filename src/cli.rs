@@ -72,6 +72,8 @@ pub(crate) enum BackendArg {
     Auto,
     /// Real models on the CPU
     Cpu,
+    /// Real models on NVIDIA GPUs
+    Cuda,
     /// No model: threads that wait as long as the policy's costs say, and move scaled bytes
     Emulated,
 }
@@ -82,6 +84,7 @@ impl BackendArg {
         match self {
             Self::Auto => "auto",
             Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
             Self::Emulated => "emulated",
         }
     }

@@ -12,6 +12,8 @@ pub(crate) mod code {
     pub(crate) const USAGE: u8 = 2;
     /// Input data.
     pub(crate) const DATA: u8 = 3;
+    /// GPU or driver.
+    pub(crate) const GPU: u8 = 5;
     /// A worker died or hung.
     pub(crate) const WORKER: u8 = 6;
     /// Training diverged.

@@ -8,6 +8,7 @@ pub mod checkpoint;
 pub mod checks;
 pub mod clock;
 pub mod config;
+pub mod cuda;
 pub mod data;
 pub mod decode;
 pub mod driver;

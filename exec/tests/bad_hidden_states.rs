@@ -14,7 +14,7 @@ use std::sync::mpsc::channel;
 use candle_core::{DType, Device, Tensor, safetensors};
 use common::Recorder;
 use exec::backend::cpu::{AppliedStep, Cpu, CpuSetup};
-use exec::backend::{Backend, Copier, DrafterWorker, Job, TargetWorker, WorkError};
+use exec::backend::{Backend, Copier, DrafterWorker, Job, TargetWorker, Trainer, WorkError};
 use exec::checks::{BadStates, RowStamp, Stamp, Stamped, arrived, recomputed};
 use exec::data::{ByteTokenizer, Rules, Tokenizer, load};
 use exec::driver::{Driver, Options};
@@ -381,7 +381,7 @@ fn a_run_that_is_handed_any_of_them_stops_and_trains_nothing() {
         let core = Core::new(Arc::clone(&plan), policy.clone(), 1, Seed(4));
         let mut recorder = Recorder::new(&core);
         let result = Driver::new(core, Arc::clone(&backend), Options::default()).run(&mut recorder);
-        let checkpoint = backend.right.checkpoint(DrafterId(0), "{}".into());
+        let checkpoint = backend.right.checkpoint(DrafterId(0), "{}".into()).unwrap();
         let is_as_it_was = |(weight, before): (&String, &Tensor)| {
             let now = &checkpoint.trainer[&format!("weight.{weight}")];
             let bits = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<f32>().unwrap();

@@ -4,6 +4,7 @@ mod common;
 
 use candle_core::Device;
 use common::{GRAD_ACCUM, Recorder};
+use exec::backend::Trainer;
 use exec::backend::cpu::{AppliedStep, Cpu, CpuSetup};
 use exec::checkpoint::Checkpoint;
 use exec::data::{ByteTokenizer, Dataset, Rules, Tokenizer, load};
@@ -197,7 +198,7 @@ fn run_plan(
     let core = Core::new(plan, policy.clone(), settings.grad_accum, Seed(4));
     let mut recorder = Recorder::new(&core);
     let result = Driver::new(core, Arc::clone(&backend), Options::default()).run(&mut recorder);
-    let checkpoint = |id| backend.checkpoint(DrafterId(id), "{}".into());
+    let checkpoint = |id| backend.checkpoint(DrafterId(id), "{}".into()).unwrap();
     Ran {
         result,
         steps: steps.try_iter().collect(),

@@ -5,8 +5,10 @@
 //! counts as lost and the run goes on with the others. An `Err` is told apart by [`WorkError`].
 
 pub mod cpu;
+pub mod cuda;
 pub mod emulated;
 
+use crate::checkpoint::Checkpoint;
 use crate::clock::Clock;
 use crate::error::WorkerId;
 use crate::store::Place;
@@ -34,6 +36,17 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Makes whoever copies hidden states out of target `end`, or into drafter `end`; called once, on the thread that will copy.
     fn copier(&self, end: WorkerId) -> Result<Box<dyn Copier<Self::Hidden>>, WorkError>;
+}
+
+/// A backend whose drafters are trained for real, so that their masters can be saved.
+pub trait Trainer {
+    /// A checkpoint of the masters that `drafter` trains; `run` is the caller's own state as JSON.
+    ///
+    /// Call it where no optimizer step is under way, such as an observer at a step's record.
+    fn checkpoint(&self, drafter: DrafterId, run: String) -> Result<Checkpoint, WorkError>;
+
+    /// Optimizer steps in the masters that `drafter` trains, those before a resume included.
+    fn steps(&self, drafter: DrafterId) -> u64;
 }
 
 /// Runs the target model.

@@ -32,6 +32,7 @@ pub use session::{BatchExtension, BatchSession, Extension, TargetSession};
 #[derive(Debug, Clone)]
 pub struct Target {
     config: TargetConfig,
+    tensors: Tensors,
     embed: Tensor,
     lm_head: Tensor,
     norm: Tensor,
@@ -80,7 +81,9 @@ impl Target {
             // Some files repeat the embedding under the second name.
             tensors.remove(LM_HEAD);
         }
-        Self::new(config, &tensors, captured, &path.display().to_string())
+        // Tables of older files, which follow from the config.
+        tensors.retain(|name, _| !name.ends_with(".rotary_emb.inv_freq"));
+        Self::from_tensors(config, &tensors, captured, &path.display().to_string())
     }
 
     /// A target with random weights, the same for the same seed: normal with the config's
@@ -102,10 +105,13 @@ impl Target {
                 *vector = vector.zeros_like()?;
             }
         }
-        Self::new(config, &tensors, captured, "random target")
+        Self::from_tensors(config, &tensors, captured, "random target")
     }
 
-    fn new(
+    /// A target from weights by their released names. `origin` names them in errors.
+    ///
+    /// Errors: tensors that do not fit the config, layers that the target does not have.
+    pub fn from_tensors(
         config: TargetConfig,
         tensors: &Tensors,
         captured: &[usize],
@@ -133,7 +139,13 @@ impl Target {
             storage: DType::F32,
             embed,
             config,
+            tensors: tensors.clone(),
         })
+    }
+
+    /// All weights by their released names.
+    pub fn weights(&self) -> &Tensors {
+        &self.tensors
     }
 
     /// Whether `forward` also gives the last hidden state (off at first). Without it the layers

@@ -92,6 +92,16 @@ impl Optimizer {
         &self.weights
     }
 
+    /// Clipping and AdamW.
+    pub fn settings(&self) -> &AdamW {
+        &self.settings
+    }
+
+    /// Learning rates.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
     /// Steps applied so far.
     pub fn step(&self) -> u64 {
         self.step

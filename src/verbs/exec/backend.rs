@@ -2,8 +2,9 @@
 
 use super::Ready;
 use crate::cli::BackendArg;
-use crate::failure::Failure;
+use crate::failure::{Failure, code};
 use crate::terminal::note;
+use exec::cuda::Gpu;
 use shared::id::Bytes;
 use sim::spec::Lengths;
 
@@ -14,6 +15,8 @@ pub(crate) enum Choice {
     Emulated,
     /// Real models on the CPU.
     Cpu,
+    /// Real models on NVIDIA GPUs.
+    Cuda,
 }
 
 /// The backend asked for, or the best one that can run the policy here.
@@ -21,39 +24,90 @@ pub(crate) fn choose(asked: BackendArg, ready: &Ready) -> Result<Choice, Failure
     match asked {
         BackendArg::Emulated => Ok(Choice::Emulated),
         BackendArg::Cpu => can_run_on_cpu(ready).map(|()| Choice::Cpu),
-        BackendArg::Auto => {
-            can_run_on_cpu(ready)?;
-            note("no GPU backend is built into this program: running on the CPU");
-            Ok(Choice::Cpu)
+        BackendArg::Cuda => {
+            Gpu::open(0).map_err(|e| Failure::new(code::GPU, format!("--backend cuda: {e}")))?;
+            names_real_work(ready, "GPUs").map(|()| Choice::Cuda)
         }
+        BackendArg::Auto => match on_gpus(ready) {
+            Ok(()) => names_real_work(ready, "GPUs").map(|()| Choice::Cuda),
+            Err(why) => {
+                can_run_on_cpu(ready)?;
+                note(format!("running on the CPU: {why}"));
+                Ok(Choice::Cpu)
+            }
+        },
     }
+}
+
+/// Why a policy is better not run on GPUs here.
+fn on_gpus(ready: &Ready) -> Result<(), String> {
+    Gpu::open(0).map_err(|e| e.to_string())?;
+    // A policy that was searched for fp32 hidden states counts twice the bytes that a GPU hands over.
+    let said = ready.case.file.model.bytes_per_token().0;
+    let target = ready.case.file.exec.as_ref().map(|section| &section.target);
+    let features = target.filter(|target| target.path.is_none()).map(|target| {
+        let captured = match target.target_layer_ids.len() {
+            0 => target.captured_layers,
+            given => given,
+        };
+        (captured * target.hidden_size) as u64
+    });
+    match features {
+        Some(features) if said == features * super::cpu::ELEMENT_BYTES as u64 => Err(format!(
+            "model.bytes_per_token = {said} is for fp32 hidden states; a GPU hands over bf16, set it to {} and search again",
+            features * super::cuda::ELEMENT_BYTES as u64
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Refuses a policy that names no data and no model, and says what would run instead.
+fn names_real_work(ready: &Ready, place: &str) -> Result<(), Failure> {
+    let file = &ready.case.file;
+    if file.exec.is_none() {
+        let per_token = file.model.bytes_per_token().0;
+        return Err(refusal(
+            ready,
+            place,
+            &format!(
+                "it has no [exec] section, so it names no data and no model to run ({per_token} bytes of hidden states a token were simulated); add [exec.data], [exec.target] and [exec.drafter]"
+            ),
+        ));
+    }
+    if file.workload.lengths != Lengths::Data {
+        return Err(refusal(
+            ready,
+            place,
+            "workload.lengths describes lengths that no data has; set workload.lengths = \"data\" and search again",
+        ));
+    }
+    Ok(())
+}
+
+fn refusal(ready: &Ready, place: &str, why: &str) -> Failure {
+    let instead = "`--backend emulated` runs its dispatch here without the model";
+    Failure::usage(format!(
+        "policy \"{}\" cannot run on {place}: {why}; {instead}",
+        ready.case.file.name
+    ))
 }
 
 /// Refuses a policy whose data or model this machine does not have, and says what would run instead.
 fn can_run_on_cpu(ready: &Ready) -> Result<(), Failure> {
-    let file = &ready.case.file;
-    let instead = "`--backend emulated` runs its dispatch here without the model";
-    let refuse = |why: String| {
-        Err(Failure::usage(format!(
-            "policy \"{}\" cannot run on the CPU: {why}; {instead}",
-            file.name
-        )))
+    names_real_work(ready, "the CPU")?;
+    let Some(section) = &ready.case.file.exec else {
+        return Ok(());
     };
-    let Some(section) = &file.exec else {
-        let per_token = file.model.bytes_per_token().0;
-        return refuse(format!(
-            "it has no [exec] section, so it names no data and no model to run ({per_token} bytes of hidden states a token were simulated); add [exec.data], [exec.target] and [exec.drafter]"
-        ));
-    };
-    if file.workload.lengths != Lengths::Data {
-        return refuse("workload.lengths describes lengths that no data has; set workload.lengths = \"data\" and search again".into());
-    }
     let needed = weights_bytes(section);
     match memory_available() {
-        Some(there) if needed > there => refuse(format!(
-            "its models need about {} and {} of memory are free",
-            Bytes(needed),
-            Bytes(there)
+        Some(there) if needed > there => Err(refusal(
+            ready,
+            "the CPU",
+            &format!(
+                "its models need about {} and {} of memory are free",
+                Bytes(needed),
+                Bytes(there)
+            ),
         )),
         Some(_) | None => Ok(()),
     }

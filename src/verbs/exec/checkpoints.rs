@@ -2,10 +2,10 @@
 
 use super::resume::{self, DONE};
 use super::{Ready, observer::Fields};
-use crate::failure::Failure;
+use crate::failure::{Failure, code};
 use crate::output::{OutputError, free_name};
 use crate::terminal::note;
-use exec::backend::cpu::Cpu;
+use exec::backend::Trainer;
 use exec::checkpoint::{CheckpointError, Retention, Writer, Written};
 use exec::clock::Clock;
 use exec::config::{BestBy, CheckpointSection};
@@ -57,7 +57,7 @@ impl<'a> Checkpoints<'a> {
     pub(super) fn step(
         &mut self,
         core: &Core,
-        backend: &Cpu,
+        backend: &dyn Trainer,
         report: &StepReport,
     ) -> Result<Fields, Failure> {
         self.since
@@ -77,7 +77,7 @@ impl<'a> Checkpoints<'a> {
     }
 
     /// At the end of a run: saves what is not saved yet and waits for the disk. The last checkpoint's folder.
-    pub(super) fn finish(mut self, core: &Core, backend: &Cpu) -> Result<PathBuf, Failure> {
+    pub(super) fn finish(mut self, core: &Core, backend: &dyn Trainer) -> Result<PathBuf, Failure> {
         let step = backend.steps(DrafterId(0));
         if self.last != Some(step) {
             self.save(core, backend)?;
@@ -88,12 +88,14 @@ impl<'a> Checkpoints<'a> {
         Ok(self.folder.join(format!("step-{step}")))
     }
 
-    fn save(&mut self, core: &Core, backend: &Cpu) -> Result<(), Failure> {
+    fn save(&mut self, core: &Core, backend: &dyn Trainer) -> Result<(), Failure> {
         let before = self.ready.resumed.as_ref().map(|resumed| &resumed.done);
         let done = resume::done(core, before);
         let since_last = self.since_last();
         let run = self.run(&done, &since_last);
-        let checkpoint = backend.checkpoint(DrafterId(0), run.to_string());
+        let checkpoint = backend
+            .checkpoint(DrafterId(0), run.to_string())
+            .map_err(|e| Failure::new(code::WORKER, e))?;
         self.last = Some(checkpoint.step);
         let score = self.best_by.and_then(|by| resume::score(by, &since_last));
         self.since.clear();

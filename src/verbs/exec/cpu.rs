@@ -8,6 +8,7 @@ use crate::failure::{Failure, code};
 use crate::output::OutputDir;
 use crate::verbs::data;
 use exec::backend::cpu::{AppliedStep, Cpu, CpuSetup};
+use exec::backend::{Backend, Trainer};
 use exec::config::{DrafterSection, ExecSection, TargetSection};
 use exec::data::{Dataset, Tokenizer};
 use exec::model::gguf::is_gguf;
@@ -20,10 +21,10 @@ use shared::core::Core;
 use shared::record::Digest;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 
 /// Bytes of one stored feature: hidden states stay in fp32 on the CPU.
-const ELEMENT_BYTES: usize = 4;
+pub(super) const ELEMENT_BYTES: usize = 4;
 
 /// What a run on real models gave beside its record.
 pub(crate) struct Trained {
@@ -40,10 +41,10 @@ pub(crate) struct Trained {
 /// Loads data and models, trains on the CPU and writes `checkpoint/`.
 pub(crate) fn train(ready: &Ready, dir: &OutputDir) -> Result<Trained, Failure> {
     let watchers = Watchers::of(ready)?;
-    train_with(&Setup::of(ready)?, ready, dir, watchers)
+    train_with(&Setup::of(ready, ELEMENT_BYTES)?, ready, dir, watchers)
 }
 
-/// Trains what was loaded for `ready` and writes `checkpoint/`.
+/// Trains what was loaded for `ready` on the CPU and writes `checkpoint/`.
 pub(super) fn train_with(
     setup: &Setup,
     ready: &Ready,
@@ -51,10 +52,20 @@ pub(super) fn train_with(
     watchers: Watchers,
 ) -> Result<Trained, Failure> {
     let (sender, receiver) = channel::<AppliedStep>();
-    let backend = Arc::new(
-        Cpu::new(setup.cpu(ready, sender)?, &ready.case.file.policy)
-            .map_err(|e| Failure::usage(format!("--backend cpu: {e}")))?,
-    );
+    let backend = Cpu::new(setup.cpu(ready, sender)?, &ready.case.file.policy)
+        .map_err(|e| Failure::usage(format!("--backend cpu: {e}")))?;
+    train_on(Arc::new(backend), &receiver, setup, ready, dir, watchers)
+}
+
+/// Trains what was loaded for `ready` on a backend that tells of its steps through `receiver`, and writes `checkpoint/`.
+pub(super) fn train_on<B: Backend + Trainer>(
+    backend: Arc<B>,
+    receiver: &Receiver<AppliedStep>,
+    setup: &Setup,
+    ready: &Ready,
+    dir: &OutputDir,
+    watchers: Watchers,
+) -> Result<Trained, Failure> {
     let mut steps = Vec::new();
     let resumed = ready.resumed.as_ref();
     let before = resumed.map_or_else(Vec::new, |resumed| resumed.curve(dir));
@@ -63,14 +74,14 @@ pub(super) fn train_with(
         let mut fields = Fields::new();
         for applied in receiver.try_iter() {
             fields = fields_of(&applied.report);
-            let told = checkpoints.step(core, &backend, &applied.report);
+            let told = checkpoints.step(core, backend.as_ref(), &applied.report);
             fields.append(&mut told.map_err(|failure| failure.message)?);
             steps.push(applied.report);
         }
         Ok(fields)
     };
     let ran = drive(ready, Arc::clone(&backend), dir, watchers, &mut on_step)?;
-    let checkpoint = checkpoints.finish(&ran.core, &backend)?;
+    let checkpoint = checkpoints.finish(&ran.core, backend.as_ref())?;
     Ok(Trained {
         ran,
         steps,
@@ -103,8 +114,8 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Loads what the policy's `[exec]` section names. Nothing is written.
-    pub(super) fn of(ready: &Ready) -> Result<Self, Failure> {
+    /// Loads what the policy's `[exec]` section names, for hidden states of `element_bytes` a feature. Nothing is written.
+    pub(super) fn of(ready: &Ready, element_bytes: usize) -> Result<Self, Failure> {
         let file = &ready.case.file;
         let section = file
             .exec
@@ -115,7 +126,7 @@ impl Setup {
         let tokenizer = data::tokenizer(&section.data)?;
         let target = target(&section.target, &tokenizer, file.seed)?
             .with_last_hidden(section.loss.objective().needs_last_hidden());
-        check_bytes(ready, &target)?;
+        check_bytes(ready, &target, element_bytes)?;
         check_vocab(&tokenizer, &target)?;
         let drafter = drafter(&section.drafter, &target, &tokenizer, file.seed)?;
         if let Some(resumed) = &ready.resumed {
@@ -142,7 +153,8 @@ impl Setup {
         json!({"digest": self.data.digest_hex(), "dropped": self.data.counts().dropped()})
     }
 
-    fn cpu(
+    /// What a backend works with, on the host.
+    pub(super) fn cpu(
         &self,
         ready: &Ready,
         steps: std::sync::mpsc::Sender<AppliedStep>,
@@ -319,15 +331,15 @@ fn drafter(
 }
 
 /// The core counts bytes by the policy; they must be those of the real hidden states.
-fn check_bytes(ready: &Ready, target: &Target) -> Result<(), Failure> {
+fn check_bytes(ready: &Ready, target: &Target, element_bytes: usize) -> Result<(), Failure> {
     let (layers, last) = (target.captured().len(), target.gives_last_hidden());
-    let real = (layers + usize::from(last)) * target.config().geometry.hidden_size * ELEMENT_BYTES;
+    let real = (layers + usize::from(last)) * target.config().geometry.hidden_size * element_bytes;
     let said = ready.case.file.model.bytes_per_token();
     if said.0 == real as u64 {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "model.bytes_per_token: {} bytes, but exec.target hands over {layers} layers{} x {} features x {ELEMENT_BYTES} bytes = {real}; set model.bytes_per_token = {real} and search again",
+        "model.bytes_per_token: {} bytes, but exec.target hands over {layers} layers{} x {} features x {element_bytes} bytes = {real}; set model.bytes_per_token = {real} and search again",
         said.0,
         if last {
             " and the last hidden state"

@@ -3,6 +3,7 @@
 mod backend;
 mod checkpoints;
 pub(crate) mod cpu;
+mod cuda;
 mod emulated;
 mod observer;
 mod prometheus;
@@ -103,13 +104,10 @@ pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
             (ran, Vec::new())
         }
         Loaded::Cpu(setup) => {
-            let trained = cpu::train_with(&setup, &ready, &dir, watchers)
-                .inspect_err(|_| tell_of_checkpoint(dir.path()))?;
-            training(&trained).into_iter().for_each(say);
-            let loss = loss_curve(&ready, &trained);
-            figure::save(dir.path(), "loss", &loss)?;
-            (trained.ran, vec![figure::svg(&loss)?])
+            let trained = cpu::train_with(&setup, &ready, &dir, watchers);
+            shown(trained, &ready, &dir)?
         }
+        Loaded::Cuda(on_gpus) => shown(on_gpus.train(&ready, &dir, watchers), &ready, &dir)?,
     };
     finish(&ready, &ran, &dir, figures)?;
     say(format!("results in {}", out.display()));
@@ -128,6 +126,19 @@ pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Says what was trained and draws its loss.
+fn shown(
+    trained: Result<cpu::Trained, Failure>,
+    ready: &Ready,
+    dir: &OutputDir,
+) -> Result<(Ran, Vec<String>), Failure> {
+    let trained = trained.inspect_err(|_| tell_of_checkpoint(dir.path()))?;
+    training(&trained).into_iter().for_each(say);
+    let loss = loss_curve(ready, &trained);
+    figure::save(dir.path(), "loss", &loss)?;
+    Ok((trained.ran, vec![figure::svg(&loss)?]))
+}
+
 /// Where a run that ended early can go on.
 fn tell_of_checkpoint(out: &Path) {
     let folder = out.join("checkpoint");
@@ -143,6 +154,7 @@ fn tell_of_checkpoint(out: &Path) {
 enum Loaded {
     Emulated(Arc<Emulated>),
     Cpu(Box<cpu::Setup>),
+    Cuda(Box<cuda::OnGpus>),
 }
 
 impl Loaded {
@@ -150,6 +162,7 @@ impl Loaded {
         match self {
             Self::Emulated(_) => "emulated",
             Self::Cpu(_) => "CPU",
+            Self::Cuda(_) => "CUDA",
         }
     }
 }
@@ -161,7 +174,11 @@ fn load(choice: Choice, ready: &Ready, args: &ExecArgs) -> Result<Loaded, Failur
             let backend = emulated::backend(ready, args.speedup, args.byte_scale)?;
             Ok(Loaded::Emulated(Arc::new(backend)))
         }
-        Choice::Cpu => Ok(Loaded::Cpu(Box::new(cpu::Setup::of(ready)?))),
+        Choice::Cpu => {
+            let setup = cpu::Setup::of(ready, cpu::ELEMENT_BYTES)?;
+            Ok(Loaded::Cpu(Box::new(setup)))
+        }
+        Choice::Cuda => Ok(Loaded::Cuda(Box::new(cuda::OnGpus::of(ready)?))),
     }
 }
 

@@ -10,10 +10,10 @@
 //! Hidden states travel with the stamp of the target that computed them, and a drafter looks at them
 //! before it trains on them ([`crate::checks`]).
 
-mod batches;
+pub(super) mod batches;
 mod replica;
 
-use super::{Backend, Copier, CopyJob, DrafterWorker, Job, TargetWorker, WorkError};
+use super::{Backend, Copier, CopyJob, DrafterWorker, Job, TargetWorker, Trainer, WorkError};
 use crate::checkpoint::Checkpoint;
 use crate::checks::{Stamp, Stamped, Turns};
 use crate::data::Dataset;
@@ -135,26 +135,6 @@ impl Cpu {
             shared: Arc::new(shared),
         })
     }
-
-    /// Optimizer steps of the masters that `drafter` trains, an earlier run's included.
-    pub fn steps(&self, drafter: DrafterId) -> u64 {
-        self.shared.optimizer(drafter).step()
-    }
-
-    /// A checkpoint of the masters that `drafter` trains; `run` is the caller's own state as JSON.
-    ///
-    /// Call it where no optimizer step is under way, such as an observer at a step's record.
-    pub fn checkpoint(&self, drafter: DrafterId, run: String) -> Checkpoint {
-        let optimizer = self.shared.optimizer(drafter);
-        Checkpoint {
-            step: optimizer.step(),
-            config: lock(&self.shared.replicas[drafter.index()])
-                .config()
-                .clone(),
-            trainer: optimizer.export(),
-            run,
-        }
-    }
 }
 
 impl Shared {
@@ -179,6 +159,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn fatal(error: impl std::fmt::Display) -> WorkError {
     WorkError::Fatal(error.to_string())
+}
+
+impl Trainer for Cpu {
+    fn checkpoint(&self, drafter: DrafterId, run: String) -> Result<Checkpoint, WorkError> {
+        let optimizer = self.shared.optimizer(drafter);
+        Ok(Checkpoint {
+            step: optimizer.step(),
+            config: lock(&self.shared.replicas[drafter.index()])
+                .config()
+                .clone(),
+            trainer: optimizer.export(),
+            run,
+        })
+    }
+
+    fn steps(&self, drafter: DrafterId) -> u64 {
+        self.shared.optimizer(drafter).step()
+    }
 }
 
 impl Backend for Cpu {

@@ -1,0 +1,282 @@
+//! What a run takes of each GPU and of the host, worked out before anything is taken.
+
+use crate::cuda::CudaError;
+use crate::cuda::drafter::{CudaDrafter, DrafterLimits};
+use crate::cuda::target::{Captures, TargetShape};
+use crate::model::DrafterConfig;
+use shared::id::Bytes;
+use shared::plan::Plan;
+use shared::policy::{Admission, Barrier, Placement, Policy, Transport};
+use std::fmt;
+
+use super::hidden::DeviceSlots;
+
+/// Query slots that a drafter works on at a time; larger microbatches are cut by rows into several passes. It bounds memory, not the
+/// result.
+const PASS_SLOTS_MAX: usize = 65_536;
+
+/// Slots whose logits exist at a time.
+const LOGITS_MAX: usize = 8192;
+
+/// What the driver and libraries take of a GPU beside what is asked for.
+const DRIVER: Bytes = Bytes(1 << 30);
+
+/// Sizes of a run's largest microbatch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Largest {
+    /// Padded tokens.
+    pub(super) tokens: usize,
+    /// Tokens of a row.
+    pub(super) width: usize,
+    /// Rows.
+    pub(super) rows: usize,
+}
+
+impl Largest {
+    pub(super) fn of(plan: &Plan) -> Self {
+        let mut largest = Self {
+            tokens: 1,
+            width: 1,
+            rows: 1,
+        };
+        for microbatch in &plan.microbatches {
+            let (tokens, rows) = (
+                microbatch.padded.0 as usize,
+                microbatch.sample_count() as usize,
+            );
+            largest.tokens = largest.tokens.max(tokens);
+            largest.width = largest.width.max(tokens / rows.max(1));
+            largest.rows = largest.rows.max(rows);
+        }
+        largest
+    }
+
+    /// Limits of a drafter whose rows have up to `anchors` blocks of `slots` slots.
+    pub(super) fn limits(&self, anchors: usize, slots: usize) -> DrafterLimits {
+        let row = (anchors * slots).max(1);
+        DrafterLimits {
+            slots_max: (row * self.rows).min(PASS_SLOTS_MAX).max(row),
+            context_max: self.tokens,
+            row_max: self.width,
+            logits_max: LOGITS_MAX,
+        }
+    }
+}
+
+/// Which GPU each worker is on.
+///
+/// Drafters of one optimizer step share the last GPU: their gradients are added in its memory. Targets are spread evenly over the others, and
+/// independent drafters too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Placing {
+    pub(super) targets: Vec<usize>,
+    pub(super) drafters: Vec<usize>,
+}
+
+impl Placing {
+    pub(super) fn new(policy: &Policy, gpus: usize) -> Self {
+        let (n, m) = (usize::from(policy.targets), usize::from(policy.drafters));
+        let gpus = match policy.transport {
+            // Whoever hands over in place shares a device.
+            Transport::Local => 1,
+            _ => gpus.max(1),
+        };
+        let for_drafters = match policy.barrier {
+            Barrier::All => 1,
+            Barrier::None => (m * gpus / (n + m)).clamp(1, m),
+        };
+        let for_targets = (gpus - for_drafters.min(gpus - 1)).min(n);
+        // One GPU has both.
+        let first_drafter = if gpus == 1 { 0 } else { for_targets };
+        let spread =
+            |count: usize, over: usize| (0..count).map(move |worker| worker * over / count);
+        Self {
+            targets: spread(n, for_targets).collect(),
+            drafters: spread(m, for_drafters)
+                .map(|at| first_drafter + at)
+                .collect(),
+        }
+    }
+
+    /// GPUs in use.
+    pub(super) fn gpus(&self) -> usize {
+        let last = self.targets.iter().chain(&self.drafters).max();
+        last.map_or(0, |gpu| gpu + 1)
+    }
+
+    fn targets_on(&self, gpu: usize) -> usize {
+        self.targets.iter().filter(|&&at| at == gpu).count()
+    }
+
+    fn drafters_on(&self, gpu: usize) -> usize {
+        self.drafters.iter().filter(|&&at| at == gpu).count()
+    }
+}
+
+/// Slots for hidden states by place, as the policy's caps allow at worst.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SlotCounts {
+    /// On each GPU.
+    pub(super) gpus: Vec<usize>,
+    /// In host memory.
+    pub(super) host: usize,
+}
+
+impl SlotCounts {
+    /// # Errors
+    /// A policy without any cap: there is nothing to set aside.
+    pub(super) fn new(policy: &Policy, plan: &Plan, placing: &Placing) -> Result<Self, String> {
+        let total = total(policy, plan)?;
+        let drafters = usize::from(policy.drafters);
+        let prefetched = usize::from(policy.prefetch) + 1;
+        // Its own forward and, beside it, a copy; under block, one more that waits to be admitted.
+        let mut in_hand = if policy.overlap { 2 } else { 1 };
+        in_hand += usize::from(policy.admission == Admission::Block);
+        let local = policy.transport == Transport::Local;
+        let own = match policy.depth_per_drafter {
+            Some(depth) => (depth as usize).min(total),
+            None => total,
+        };
+        let (by_targets, by_drafter) = match policy.placement {
+            Placement::Target if local => (Some(total), 0),
+            Placement::Target => (Some(total), prefetched),
+            Placement::Host => (None, prefetched),
+            Placement::Drafter => (None, own + prefetched),
+        };
+        let gpus = (0..placing.gpus()).map(|gpu| {
+            let (targets, here) = (placing.targets_on(gpu), placing.drafters_on(gpu));
+            let waiting = match by_targets {
+                Some(total) if targets > 0 => total,
+                Some(_) | None => 0,
+            };
+            waiting + targets * in_hand + here.min(drafters) * by_drafter
+        });
+        Ok(Self {
+            gpus: gpus.collect(),
+            host: match policy.placement {
+                Placement::Host => total + usize::from(policy.targets) + drafters,
+                Placement::Target | Placement::Drafter => 0,
+            },
+        })
+    }
+}
+
+/// The policy's cap on all slots, and never more than there are microbatches.
+fn total(policy: &Policy, plan: &Plan) -> Result<usize, String> {
+    let by_depth = policy.depth_total.map(u64::from);
+    let by_drafter = policy
+        .depth_per_drafter
+        .map(|depth| u64::from(depth) * u64::from(policy.drafters));
+    let by_bytes = policy
+        .bytes_total
+        .map(|bytes| (bytes.0 / plan.bytes_max().0.max(1)).max(1));
+    let per_bucket = policy
+        .depth_per_bucket
+        .map(|depth| u64::from(depth) * u64::from(plan.buckets));
+    let caps = [by_depth, by_drafter, by_bytes, per_bucket];
+    let cap = caps.into_iter().flatten().min();
+    match cap {
+        Some(cap) => Ok((cap as usize).min(plan.microbatches.len()).max(1)),
+        None => Err(
+            "the policy has no cap on hidden states, so no memory can be set aside for them; set policy.depth_total"
+                .to_owned(),
+        ),
+    }
+}
+
+/// What a run takes of one GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Which, from 0.
+    pub gpu: usize,
+    /// The model.
+    pub name: String,
+    /// What is free before the run takes anything.
+    pub free: Bytes,
+    /// What is taken, and what for.
+    pub parts: Vec<(String, Bytes)>,
+}
+
+impl DeviceMemory {
+    /// All of it.
+    pub fn needed(&self) -> Bytes {
+        Bytes(self.parts.iter().map(|(_, bytes)| bytes.0).sum())
+    }
+}
+
+impl fmt::Display for DeviceMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (gpu, name) = (self.gpu, &self.name);
+        write!(
+            f,
+            "GPU {gpu} ({name}): {} of {} free: ",
+            self.needed(),
+            self.free
+        )?;
+        let parts: Vec<String> = self
+            .parts
+            .iter()
+            .filter(|(_, bytes)| bytes.0 > 0)
+            .map(|(what, bytes)| format!("{what} {bytes}"))
+            .collect();
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// Everything that sizes depend on.
+#[derive(Debug)]
+pub(super) struct Sizes<'a> {
+    pub(super) target: &'a TargetShape,
+    pub(super) tied: bool,
+    pub(super) captures: &'a Captures,
+    pub(super) drafter: &'a DrafterConfig,
+    pub(super) largest: Largest,
+    pub(super) limits: DrafterLimits,
+}
+
+impl Sizes<'_> {
+    /// Elements of the largest microbatch's hidden states.
+    pub(super) fn slot_elements(&self) -> usize {
+        self.largest.tokens * self.captures.elements_per_token(self.target.hidden)
+    }
+
+    /// What the workers on `gpu` take, by purpose.
+    pub(super) fn parts(
+        &self,
+        gpu: usize,
+        placing: &Placing,
+        slots: &SlotCounts,
+    ) -> Result<Vec<(String, Bytes)>, CudaError> {
+        let (targets, drafters) = (placing.targets_on(gpu), placing.drafters_on(gpu));
+        let times = |count: usize, bytes: Bytes| Bytes(count as u64 * bytes.0);
+        let layers = match targets {
+            0 => 0,
+            _ => self.captures.depth(self.target.layers),
+        };
+        let weights = self.target.weight_bytes(layers, self.tied, drafters > 0);
+        let scratch = self
+            .target
+            .scratch_bytes(self.largest.tokens, self.largest.width);
+        let drafter = CudaDrafter::bytes_needed(self.drafter, &self.limits)?;
+        let hidden = DeviceSlots::bytes(slots.gpus[gpu], self.slot_elements());
+        Ok(vec![
+            ("the target's weights".to_owned(), weights),
+            (
+                format!("activations of {targets} target workers"),
+                times(targets, scratch),
+            ),
+            (
+                format!("{drafters} drafters with optimizer"),
+                times(drafters, drafter),
+            ),
+            (
+                format!("{} slots of hidden states", slots.gpus[gpu]),
+                hidden,
+            ),
+            ("driver".to_owned(), DRIVER),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+use super::*;
+use shared::policy::preset;
+
+fn policy(name: &str) -> Policy {
+    preset(name).unwrap()
+}
+
+#[test]
+fn workers_are_spread_over_the_gpus_there_are() {
+    let mut policy = policy("composed");
+    (policy.targets, policy.drafters) = (5, 3);
+    policy.transport = Transport::P2p;
+    let places = |policy: &Policy, gpus| {
+        let placing = Placing::new(policy, gpus);
+        (placing.targets, placing.drafters)
+    };
+    assert_eq!(places(&policy, 8), (vec![0, 1, 2, 3, 4], vec![5; 3]));
+    assert_eq!(places(&policy, 3), (vec![0, 0, 0, 1, 1], vec![2; 3]));
+    assert_eq!(places(&policy, 2), (vec![0; 5], vec![1; 3]));
+    assert_eq!(places(&policy, 1), (vec![0; 5], vec![0; 3]));
+    policy.barrier = Barrier::None;
+    assert_eq!(places(&policy, 8), (vec![0, 1, 2, 3, 4], vec![5, 6, 7]));
+    policy.transport = Transport::Local;
+    assert_eq!(Placing::new(&policy, 8).gpus(), 1);
+}
+
+#[test]
+fn a_device_is_described_by_what_it_is_needed_for() {
+    let memory = DeviceMemory {
+        gpu: 0,
+        name: "NVIDIA H200".to_owned(),
+        free: Bytes(140 << 30),
+        parts: vec![
+            ("weights".to_owned(), Bytes(16 << 30)),
+            ("nothing".to_owned(), Bytes(0)),
+            ("slots".to_owned(), Bytes(8 << 30)),
+        ],
+    };
+    assert_eq!(memory.needed(), Bytes(24 << 30));
+    let text = memory.to_string();
+    assert!(text.starts_with("GPU 0 (NVIDIA H200): "), "{text}");
+    assert!(
+        text.contains("weights ") && !text.contains("nothing"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_drafter_works_on_what_a_pass_may_hold() {
+    let largest = Largest {
+        tokens: 49_152,
+        width: 2048,
+        rows: 24,
+    };
+    let limits = largest.limits(512, 16);
+    assert_eq!(
+        (limits.slots_max, limits.context_max, limits.row_max),
+        (65_536, 49_152, 2048)
+    );
+    let small = Largest {
+        tokens: 512,
+        width: 128,
+        rows: 4,
+    };
+    assert_eq!(small.limits(8, 4).slots_max, 128);
+    assert_eq!(small.limits(9000, 16).slots_max, 144_000);
+}

@@ -1,0 +1,329 @@
+//! Real models on NVIDIA GPUs.
+//!
+//! Workers of one GPU share the target's frozen weights, and each has a stream and working memory of its own. Hidden states stay in slots
+//! that are taken at start, as many as the policy's caps allow at worst; what a step, a copy or a forward needs is taken at start too, so
+//! nothing is allocated while the run goes on. A worker says that a piece of work is done when its stream has come that far; the event
+//! behind it goes with the hidden states, and whoever reads them has his stream wait for it.
+//!
+//! Each drafter has masters, moments and gradients of its own. An optimizer step adds the members' gradients in their order to the first
+//! member's, updates it once and copies its weights to the others. Drafters that are independent update themselves.
+
+mod copier;
+mod hidden;
+mod memory;
+mod workers;
+
+use super::cpu::{AppliedStep, CpuSetup, batches::Batches};
+use super::{Backend, Copier, DrafterWorker, TargetWorker, Trainer, WorkError};
+use crate::checkpoint::Checkpoint;
+use crate::cuda::drafter::{AttentionKernels, CudaDrafter, DrafterOptions, Frozen};
+use crate::cuda::target::{
+    AttentionChoice, Captures, Kept, TargetOptions, TargetShape, TargetWeights, WeightSource,
+};
+use crate::cuda::{CudaError, Gpu, Tuning};
+use crate::error::WorkerId;
+use crate::model::{DrafterConfig, Tensors};
+use crate::store::Place;
+use copier::CudaCopier;
+use hidden::{DeviceSlots, HostSlots};
+use memory::{Largest, Placing, Sizes, SlotCounts};
+use shared::id::{DrafterId, TargetId};
+use shared::policy::{Barrier, Policy, Transport};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use workers::{CudaTargetWorker, CudaTrainer};
+
+pub use hidden::CudaHidden;
+pub use memory::DeviceMemory;
+
+/// The backend.
+#[derive(Debug)]
+pub struct Cuda {
+    shared: Arc<Shared>,
+    memory: Vec<DeviceMemory>,
+}
+
+/// What all workers of a run share.
+#[derive(Debug)]
+struct Shared {
+    batches: Batches,
+    devices: Vec<Device>,
+    placing: Placing,
+    host: Option<HostSlots>,
+    transport: Transport,
+    captures: Captures,
+    hidden_size: usize,
+    largest: Largest,
+    drafter_config: DrafterConfig,
+    options: DrafterOptions,
+    barrier: Barrier,
+    /// Masters and moments as the run begins.
+    begin: (Tensors, u64),
+    /// Each made on its own thread. Locks are never contended: the core lets nobody train while a step is applied.
+    drafters: Vec<Mutex<Option<CudaDrafter>>>,
+    steps: Mutex<Option<Sender<AppliedStep>>>,
+}
+
+/// One GPU and what its workers share.
+#[derive(Debug)]
+struct Device {
+    gpu: Arc<Gpu>,
+    weights: Arc<TargetWeights>,
+    slots: DeviceSlots,
+}
+
+impl Cuda {
+    /// Takes memory for the policy's workers on the GPUs that are there, and loads the target's weights.
+    ///
+    /// # Errors
+    /// No GPU or driver, sizes that the kernels do not cover, or not enough memory; nothing is kept then.
+    pub fn new(setup: CpuSetup, policy: &Policy) -> Result<Self, WorkError> {
+        let count = Gpu::count().map_err(fatal)?;
+        let placing = Placing::new(policy, count);
+        let gpus: Vec<Arc<Gpu>> = (0..placing.gpus())
+            .map(Gpu::open)
+            .collect::<Result<_, _>>()
+            .map_err(fatal)?;
+        let target = TargetShape::of(setup.target.config()).map_err(fatal)?;
+        let captures = Captures {
+            layers: setup.target.captured().to_vec(),
+            last_hidden: false,
+        };
+        let largest = Largest::of(&setup.plan);
+        let drafter_config = setup.drafter.config().clone();
+        let options = DrafterOptions {
+            limits: largest.limits(setup.anchors_max, drafter_config.block_size),
+            settings: *setup.optimizer.settings(),
+            schedule: *setup.optimizer.schedule(),
+            tuning: Tuning::Heuristic,
+            attention: AttentionKernels::Auto,
+        };
+        let sizes = Sizes {
+            target: &target,
+            tied: setup.target.config().tie_word_embeddings,
+            captures: &captures,
+            drafter: &drafter_config,
+            largest,
+            limits: options.limits,
+        };
+        let slots = SlotCounts::new(policy, &setup.plan, &placing).map_err(WorkError::Fatal)?;
+        let memory = counted(&gpus, &sizes, &placing, &slots)?;
+        let elements = sizes.slot_elements();
+        let devices = gpus
+            .iter()
+            .enumerate()
+            .map(|(at, gpu)| {
+                let has_targets = placing.targets.contains(&at);
+                let kept = Kept {
+                    layers: if has_targets {
+                        captures.depth(target.layers)
+                    } else {
+                        0
+                    },
+                    head: placing.drafters.contains(&at),
+                };
+                let source = WeightSource::Tensors(setup.target.weights());
+                Ok(Device {
+                    weights: TargetWeights::new(gpu, &target, source, kept)?,
+                    slots: DeviceSlots::new(gpu, slots.gpus[at], elements)?,
+                    gpu: Arc::clone(gpu),
+                })
+            })
+            .collect::<Result<Vec<Device>, CudaError>>()
+            .map_err(fatal)?;
+        let host = match (slots.host, policy.transport) {
+            (0, _) => None,
+            (count, Transport::HostPageable) => Some(HostSlots::pageable(count, elements)),
+            (count, _) => Some(HostSlots::pinned(&gpus[0], count, elements).map_err(fatal)?),
+        };
+        if policy.transport == Transport::P2p {
+            copier::connect(&gpus)?;
+        }
+        let begin = (setup.optimizer.export(), setup.optimizer.step());
+        Ok(Self {
+            memory,
+            shared: Arc::new(Shared {
+                devices,
+                host,
+                transport: policy.transport,
+                hidden_size: target.hidden,
+                captures,
+                largest,
+                drafter_config,
+                options,
+                barrier: policy.barrier,
+                begin,
+                drafters: (0..policy.drafters).map(|_| Mutex::new(None)).collect(),
+                placing,
+                steps: Mutex::new(setup.steps.clone()),
+                batches: Batches::of(setup),
+            }),
+        })
+    }
+
+    /// What the run takes of each GPU, and what was free before.
+    pub fn memory(&self) -> &[DeviceMemory] {
+        &self.memory
+    }
+}
+
+/// What each GPU needs.
+///
+/// # Errors
+/// A GPU that has less.
+fn counted(
+    gpus: &[Arc<Gpu>],
+    sizes: &Sizes<'_>,
+    placing: &Placing,
+    slots: &SlotCounts,
+) -> Result<Vec<DeviceMemory>, WorkError> {
+    let of = |(at, gpu): (usize, &Arc<Gpu>)| -> Result<DeviceMemory, CudaError> {
+        Ok(DeviceMemory {
+            gpu: gpu.ordinal(),
+            name: gpu.name().to_owned(),
+            free: gpu.memory()?.0,
+            parts: sizes.parts(at, placing, slots)?,
+        })
+    };
+    let memory: Vec<DeviceMemory> = gpus
+        .iter()
+        .enumerate()
+        .map(of)
+        .collect::<Result<_, _>>()
+        .map_err(fatal)?;
+    match memory.iter().find(|m| m.needed() > m.free) {
+        Some(short) => Err(WorkError::Fatal(format!(
+            "not enough memory: {short}; set a smaller token budget, fewer slots (policy.depth_total) or fewer workers"
+        ))),
+        None => Ok(memory),
+    }
+}
+
+impl Shared {
+    fn device_of(&self, worker: WorkerId) -> usize {
+        match worker {
+            WorkerId::Target(id) => self.placing.targets[id.index()],
+            WorkerId::Drafter(id) => self.placing.drafters[id.index()],
+        }
+    }
+
+    /// The GPU of a place; `None` for the host.
+    fn gpu_at(&self, place: Place) -> Option<usize> {
+        match place {
+            Place::Target(id) => Some(self.placing.targets[id.index()]),
+            Place::Drafter(id) => Some(self.placing.drafters[id.index()]),
+            Place::Host => None,
+        }
+    }
+
+    fn per_token(&self) -> usize {
+        self.captures.elements_per_token(self.hidden_size)
+    }
+
+    fn target_options(&self) -> TargetOptions {
+        TargetOptions {
+            captures: self.captures.clone(),
+            tokens_max: self.largest.tokens,
+            width_max: self.largest.width,
+            tuning: Tuning::Timed,
+            attention: AttentionChoice::Fastest,
+        }
+    }
+
+    /// The drafter whose masters are the run's: the first of all, or each its own.
+    fn with_drafter<T>(
+        &self,
+        drafter: DrafterId,
+        work: impl FnOnce(&CudaDrafter) -> Result<T, WorkError>,
+    ) -> Option<Result<T, WorkError>> {
+        let first = match self.barrier {
+            Barrier::All => 0,
+            Barrier::None => drafter.index(),
+        };
+        lock(&self.drafters[first]).as_ref().map(work)
+    }
+}
+
+/// Whoever panicked with a lock held is lost, and what it left behind is not used any more.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn fatal(error: impl std::fmt::Display) -> WorkError {
+    WorkError::Fatal(error.to_string())
+}
+
+impl Backend for Cuda {
+    type Hidden = CudaHidden;
+
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn target(&self, id: TargetId) -> Result<Box<dyn TargetWorker<CudaHidden>>, WorkError> {
+        Ok(Box::new(CudaTargetWorker::new(
+            id,
+            Arc::clone(&self.shared),
+        )?))
+    }
+
+    fn drafter(&self, id: DrafterId) -> Result<Box<dyn DrafterWorker<CudaHidden>>, WorkError> {
+        Ok(Box::new(CudaTrainer::new(id, Arc::clone(&self.shared))?))
+    }
+
+    fn copier(&self, end: WorkerId) -> Result<Box<dyn Copier<CudaHidden>>, WorkError> {
+        Ok(Box::new(CudaCopier::new(end, Arc::clone(&self.shared))?))
+    }
+}
+
+impl Trainer for Cuda {
+    fn checkpoint(&self, drafter: DrafterId, run: String) -> Result<Checkpoint, WorkError> {
+        let exported = self.shared.with_drafter(drafter, |drafter| {
+            let state = drafter.export().map_err(fatal)?;
+            Ok((state, drafter.step()))
+        });
+        // Before its thread has made it, a drafter is as the run began.
+        let (trainer, step) = exported.unwrap_or_else(|| Ok(self.shared.begin.clone()))?;
+        Ok(Checkpoint {
+            step,
+            config: self.shared.drafter_config.clone(),
+            trainer,
+            run,
+        })
+    }
+
+    fn steps(&self, drafter: DrafterId) -> u64 {
+        let step = self
+            .shared
+            .with_drafter(drafter, |drafter| Ok(drafter.step()));
+        match step {
+            Some(Ok(step)) => step,
+            Some(Err(_)) | None => self.shared.begin.1,
+        }
+    }
+}
+
+/// The embedding and head that drafters on a device share with its targets.
+fn frozen(device: &Device) -> Frozen {
+    Frozen {
+        embed: Arc::clone(device.weights.embed()),
+        lm_head: Arc::clone(device.weights.head()),
+    }
+}
+
+/// A drafter as the run begins.
+fn make_drafter(shared: &Shared, id: DrafterId) -> Result<CudaDrafter, WorkError> {
+    let device = &shared.devices[shared.device_of(WorkerId::Drafter(id))];
+    let stream = crate::cuda::Stream::new(&device.gpu).map_err(fatal)?;
+    let (state, step) = &shared.begin;
+    let weights = state
+        .iter()
+        .filter_map(|(name, t)| Some((name.strip_prefix("weight.")?.to_owned(), t.clone())));
+    let weights: Tensors = weights.collect();
+    let frozen = frozen(device);
+    let config = &shared.drafter_config;
+    let mut drafter =
+        CudaDrafter::new(&stream, config, &weights, frozen, &shared.options).map_err(fatal)?;
+    drafter.import(state, *step).map_err(fatal)?;
+    Ok(drafter)
+}

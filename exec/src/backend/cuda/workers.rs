@@ -1,0 +1,172 @@
+//! The workers that compute: forwards, and forward and backward of the drafter.
+
+use super::hidden::{CudaHidden, Slot};
+use super::{Shared, fatal, lock, make_drafter};
+use crate::backend::cpu::AppliedStep;
+use crate::backend::{ApplyJob, DrafterWorker, Job, TargetWorker, WorkError};
+use crate::cuda::drafter::{CudaDrafter, DrafterError};
+use crate::cuda::target::{CudaTarget, HiddenPlace, TokenRows};
+use crate::cuda::{Ptr, Stream};
+use crate::error::WorkerId;
+use crate::train::{StepReport, TrainError};
+use half::bf16;
+use shared::core::Group;
+use shared::id::{DrafterId, StepId, TargetId};
+use shared::policy::Barrier;
+use std::sync::Arc;
+
+/// Runs the target on one GPU.
+pub(super) struct CudaTargetWorker {
+    shared: Arc<Shared>,
+    device: usize,
+    target: CudaTarget,
+}
+
+impl CudaTargetWorker {
+    pub(super) fn new(id: TargetId, shared: Arc<Shared>) -> Result<Self, WorkError> {
+        let device = shared.device_of(WorkerId::Target(id));
+        let weights = &shared.devices[device].weights;
+        let target = CudaTarget::new(weights, shared.target_options()).map_err(fatal)?;
+        Ok(Self {
+            shared,
+            device,
+            target,
+        })
+    }
+}
+
+impl TargetWorker<CudaHidden> for CudaTargetWorker {
+    fn forward(&mut self, job: Job) -> Result<CudaHidden, WorkError> {
+        let batch = self.shared.batches.batch(job.microbatch).map_err(fatal)?;
+        let rows = TokenRows::from(&batch);
+        let at = self.shared.devices[self.device].slots.take()?;
+        let elements = rows.ids.len() * self.shared.per_token();
+        let place = HiddenPlace {
+            features: on_device(&at)?.at(0..elements),
+            last_hidden: None,
+        };
+        self.target.forward(&rows, place).map_err(fatal)?;
+        let ready = self.target.stream().record().map_err(fatal)?;
+        // The core is told of a forward's end when it has ended.
+        ready.synchronize().map_err(fatal)?;
+        Ok(CudaHidden {
+            at,
+            elements,
+            ready,
+        })
+    }
+}
+
+/// Where the hidden states are, on the worker's own GPU.
+pub(super) fn on_device(slot: &Slot) -> Result<Ptr<bf16>, WorkError> {
+    match slot {
+        Slot::Device(buffer) => Ok(buffer.ptr()),
+        Slot::Pinned(_) | Slot::Pageable(_) => Err(WorkError::Fatal(
+            "hidden states in host memory were not fetched before their use".to_owned(),
+        )),
+    }
+}
+
+/// Trains a drafter on one GPU.
+pub(super) struct CudaTrainer {
+    id: DrafterId,
+    shared: Arc<Shared>,
+}
+
+impl CudaTrainer {
+    pub(super) fn new(id: DrafterId, shared: Arc<Shared>) -> Result<Self, WorkError> {
+        let drafter = make_drafter(&shared, id)?;
+        *lock(&shared.drafters[id.index()]) = Some(drafter);
+        Ok(Self { id, shared })
+    }
+
+    /// The members' drafters, taken out for the time of a step, in their order.
+    fn taken(&self, members: &[DrafterId]) -> Vec<CudaDrafter> {
+        let each = members.iter();
+        each.filter_map(|id| lock(&self.shared.drafters[id.index()]).take())
+            .collect()
+    }
+
+    fn step(&self, drafters: &mut [CudaDrafter]) -> Result<StepReport, DrafterError> {
+        let Some((first, others)) = drafters.split_first_mut() else {
+            return Err(TrainError::NothingSupervised { step: 0 }.into());
+        };
+        for other in &mut *others {
+            first.add_from(other)?;
+        }
+        let report = first.apply()?;
+        for other in others {
+            other.take_weights(first)?;
+        }
+        Ok(report)
+    }
+}
+
+impl DrafterWorker<CudaHidden> for CudaTrainer {
+    fn train(&mut self, job: Job, _: StepId, hidden: &CudaHidden) -> Result<(), WorkError> {
+        let features = on_device(&hidden.at)?.at(0..hidden.elements);
+        let (limit, per_token) = (
+            self.shared.options.limits.slots_max,
+            self.shared.per_token(),
+        );
+        let passes = self.shared.batches.passes(job.microbatch, limit);
+        let passes = passes.map_err(|error| failed(error.into()))?;
+        let mut drafter = lock(&self.shared.drafters[self.id.index()]);
+        let drafter = drafter
+            .as_mut()
+            .ok_or_else(|| fatal("the drafter's model is lost"))?;
+        let stream: Stream = drafter.stream().clone();
+        stream.wait(&hidden.ready).map_err(fatal)?;
+        for pass in passes {
+            let row = pass.width * per_token;
+            let first = pass.first_row * row;
+            let (rows, _, _) = pass.plan.shape();
+            let features = features.at(first..first + rows * row);
+            drafter
+                .accumulate(features, pass.width, &pass.plan)
+                .map_err(failed)?;
+        }
+        // The core is told of the end when it has ended, and the slot is free then.
+        stream.synchronize().map_err(fatal)
+    }
+
+    fn apply(&mut self, job: ApplyJob, members: &[DrafterId]) -> Result<(), WorkError> {
+        let is_one_for_all = self.shared.barrier == Barrier::All;
+        if is_one_for_all && members.first() != Some(&DrafterId(0)) {
+            return Err(fatal(
+                "drafter 0, which holds the optimizer's state, is lost; resume from the last checkpoint",
+            ));
+        }
+        let mut drafters = self.taken(members);
+        if drafters.len() < members.len() {
+            return Err(fatal("the model of a drafter is lost"));
+        }
+        let outcome = self.step(&mut drafters);
+        for (id, drafter) in members.iter().zip(drafters) {
+            *lock(&self.shared.drafters[id.index()]) = Some(drafter);
+        }
+        let report = outcome.map_err(failed)?;
+        if let Some(steps) = &*lock(&self.shared.steps) {
+            let group = match is_one_for_all {
+                true => Group::All,
+                false => Group::One(self.id),
+            };
+            // Whoever asked to hear of steps may have stopped listening.
+            let _ = steps.send(AppliedStep {
+                step: job.step,
+                group,
+                report,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn failed(error: DrafterError) -> WorkError {
+    match error {
+        DrafterError::Train(
+            TrainError::LossNotFinite { .. } | TrainError::GradientNotFinite { .. },
+        ) => WorkError::NonFinite(error.to_string()),
+        error => fatal(error),
+    }
+}

@@ -1,0 +1,81 @@
+//! Losses, hits and the gradient of logits.
+
+use half::bf16;
+
+use super::{LOSS_THREADS, Ops};
+use crate::cuda::{CudaError, Ptr};
+
+/// One chunk of supervised slots.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cuda::drafter) struct Chunk {
+    pub(in crate::cuda::drafter) targets: Ptr<u32>,
+    pub(in crate::cuda::drafter) labels: Ptr<u32>,
+    pub(in crate::cuda::drafter) weights: Ptr<f32>,
+    pub(in crate::cuda::drafter) losses: Ptr<f32>,
+    pub(in crate::cuda::drafter) rows: usize,
+}
+
+impl Ops {
+    /// Losses and hits of a chunk, and the gradient of its logits over them.
+    pub(in crate::cuda::drafter) fn cross_entropy(
+        &self,
+        logits: Ptr<bf16>,
+        c: &Chunk,
+        hits: Ptr<u8>,
+    ) -> Result<(), CudaError> {
+        let pitch = self.s.logits_pitch();
+        logits.check("logits", c.rows * pitch)?;
+        c.targets.check("targets", c.rows)?;
+        c.labels.check("labels", c.rows)?;
+        c.weights.check("weights", c.rows)?;
+        c.losses.check("losses", c.rows)?;
+        let launch = self
+            .cross_entropy
+            .launch([c.rows, 1, 1], LOSS_THREADS)
+            .ptr(logits)
+            .int(pitch);
+        let launch = launch
+            .ptr(c.targets)
+            .ptr(c.labels)
+            .ptr(c.weights)
+            .ptr(c.losses)
+            .ptr(hits);
+        // SAFETY: as declared in loss.cu; labels lie in the vocabulary and targets among the slots, as the plan was checked.
+        unsafe { launch.on(&self.stream) }
+    }
+
+    /// Adds losses to the step's, and the hits of all slots to its counts.
+    pub(in crate::cuda::drafter) fn add_sums_of(
+        &self,
+        losses: Ptr<f32>,
+        count: usize,
+        loss: Ptr<f64>,
+        hits: Ptr<u8>,
+        blocks: usize,
+        counts: Ptr<u64>,
+    ) -> Result<(), CudaError> {
+        losses.check("losses", count)?;
+        hits.check("hits", blocks * self.s.slots)?;
+        counts.check("counts", self.s.slots)?;
+        let launch = self
+            .add_losses
+            .launch([1, 1, 1], 256)
+            .ptr(losses)
+            .int(count)
+            .ptr(loss);
+        // SAFETY: as declared in loss.cu.
+        unsafe { launch.on(&self.stream) }?;
+        let launch = self
+            .add_hits
+            .launch([blocks.div_ceil(128), 1, 1], 128)
+            .ptr(hits);
+        // SAFETY: as declared in loss.cu.
+        unsafe {
+            launch
+                .int(blocks)
+                .int(self.s.slots)
+                .ptr(counts)
+                .on(&self.stream)
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! The frozen target on a GPU, in bf16.
+//!
+//! A forward's rows stay padded as the microbatch is. The residual stream is kept in bf16 and added to inside the matrix products;
+//! norms write the captured layers' outputs straight into the hidden states while they read them.
+
+pub(in crate::cuda) mod attention;
+pub(in crate::cuda) mod ops;
+mod shape;
+mod weights;
+
+use super::{CudaError, Gemm, Matrix, Pool, Ptr, Stream, Tuning};
+use crate::model::PaddedBatch;
+use attention::{Attention, Extent, HeadNorms};
+use half::bf16;
+use ops::{Ops, Rows};
+use shared::id::Bytes;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use weights::LayerWeights;
+
+pub use shape::TargetShape;
+pub use weights::{Kept, TargetWeights, WeightSource};
+
+/// What a forward gives: which layers, and whether the last hidden state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Captures {
+    /// Layers whose outputs are concatenated, in this order.
+    pub layers: Vec<usize>,
+    /// Whether the last hidden state, after the final norm, is given too. Without it the layers above the last captured one are skipped.
+    pub last_hidden: bool,
+}
+
+impl Captures {
+    /// Layers that run, of `all`.
+    pub fn depth(&self, all: usize) -> usize {
+        match self.last_hidden {
+            true => all,
+            false => self.layers.iter().max().map_or(0, |id| id + 1),
+        }
+    }
+
+    /// Elements that a token's hidden states have, for a target of width `hidden`.
+    pub fn elements_per_token(&self, hidden: usize) -> usize {
+        (self.layers.len() + usize::from(self.last_hidden)) * hidden
+    }
+}
+
+/// Token rows, right-padded, as a forward takes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenRows {
+    /// Tokens [rows · width].
+    pub ids: Vec<u32>,
+    /// Tokens of each row that are no padding [rows].
+    pub lengths: Vec<u32>,
+    /// Tokens a row.
+    pub width: usize,
+}
+
+impl From<&PaddedBatch> for TokenRows {
+    fn from(batch: &PaddedBatch) -> Self {
+        Self {
+            ids: batch.input_ids.concat(),
+            lengths: batch.lengths.iter().map(|&n| n as u32).collect(),
+            width: batch.padded_tokens(),
+        }
+    }
+}
+
+/// Where a forward's hidden states go.
+#[derive(Debug, Clone, Copy)]
+pub struct HiddenPlace {
+    /// Captured layers' outputs [rows, width, K·H].
+    pub features: Ptr<bf16>,
+    /// The last hidden state [rows, width, H].
+    pub last_hidden: Option<Ptr<bf16>>,
+}
+
+/// One worker's target: shared weights, its own stream and working memory.
+#[derive(Debug)]
+pub struct CudaTarget {
+    weights: Arc<TargetWeights>,
+    captures: Captures,
+    stream: Stream,
+    scratch: Arc<Pool>,
+    gemm: Gemm,
+    ops: Ops,
+    attention: Attention,
+    tokens_max: usize,
+    width_max: usize,
+    tuning: Tuning,
+    /// Microbatch sizes whose products have been chosen. (tokens)
+    tuned: BTreeSet<usize>,
+}
+
+/// How one worker computes, and for what sizes.
+#[derive(Debug, Clone)]
+pub struct TargetOptions {
+    /// What a forward gives.
+    pub captures: Captures,
+    /// Padded tokens of a microbatch, at most.
+    pub tokens_max: usize,
+    /// Tokens of a row, at most.
+    pub width_max: usize,
+    /// How kernels of matrix products are chosen.
+    pub tuning: Tuning,
+    /// Whose attention.
+    pub attention: AttentionChoice,
+}
+
+/// Whose attention kernels a target takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttentionChoice {
+    /// cuDNN's where it is installed and has one for the shape, else this program's.
+    Fastest,
+    /// This program's.
+    Own,
+}
+
+impl CudaTarget {
+    /// A worker on shared weights.
+    ///
+    /// # Errors
+    /// Not enough memory; a library that is missing; layers that the weights do not hold.
+    pub fn new(weights: &Arc<TargetWeights>, options: TargetOptions) -> Result<Self, CudaError> {
+        let TargetOptions {
+            captures,
+            tokens_max,
+            width_max,
+            ..
+        } = options;
+        let shape = &weights.shape;
+        let (depth, held) = (captures.depth(shape.layers), weights.layers.len());
+        if depth > held {
+            return Err(CudaError::Shape(format!(
+                "{depth} layers are to run and the weights of {held} are on the GPU"
+            )));
+        }
+        let gpu = weights.embed.gpu();
+        let size = shape.scratch_bytes(tokens_max, width_max);
+        let scratch = Pool::new(gpu, size, "a target worker's activations")?;
+        let stream = Stream::new(gpu)?;
+        let ops = Ops::new(gpu)?;
+        let attention =
+            Attention::new(&scratch, &stream, &ops, shape, width_max, options.attention)?;
+        Ok(Self {
+            gemm: Gemm::new(&scratch, options.tuning)?,
+            weights: Arc::clone(weights),
+            captures,
+            stream,
+            scratch,
+            ops,
+            attention,
+            tokens_max,
+            width_max,
+            tuning: options.tuning,
+            tuned: BTreeSet::new(),
+        })
+    }
+
+    /// The stream that forwards are put into.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// What is captured.
+    pub fn captures(&self) -> &Captures {
+        &self.captures
+    }
+
+    /// Which attention kernels the forwards so far took.
+    pub fn attention(&self) -> String {
+        self.attention.describe()
+    }
+
+    /// The most of its working memory that was ever in use.
+    pub fn scratch_peak(&self) -> Bytes {
+        self.scratch.peak()
+    }
+
+    /// Puts the forward of a microbatch into the stream; `out` is filled once the stream has come this far.
+    ///
+    /// # Errors
+    /// Tokens outside the vocabulary, more tokens than the worker was made for, a place that is too small.
+    pub fn forward(&mut self, batch: &TokenRows, out: HiddenPlace) -> Result<(), CudaError> {
+        let extent = self.check(batch)?;
+        let weights = Arc::clone(&self.weights);
+        let shape = &weights.shape;
+        let (tokens, h) = (extent.rows * extent.width, shape.hidden);
+        let captured = self.captures.layers.len();
+        out.features.check("features", tokens * captured * h)?;
+        let ids = self.scratch.buffer::<u32>(tokens)?;
+        let lengths = self.scratch.buffer::<u32>(extent.rows)?;
+        self.stream.upload(&batch.ids, ids.ptr())?;
+        self.stream.upload(&batch.lengths, lengths.ptr())?;
+        let x = self.scratch.buffer::<bf16>(tokens * h)?;
+        let y = self.scratch.buffer::<bf16>(tokens * h)?;
+        let rows = Residual {
+            x: x.ptr(),
+            y: y.ptr(),
+            lengths: lengths.ptr(),
+            extent,
+        };
+        if self.tuned.insert(tokens) {
+            // Timing takes a while: it pays for the sizes that most microbatches have, not for the tails of buckets.
+            let is_full = TUNED_SHARE * tokens as f64 >= self.tokens_max as f64;
+            let tuning = if is_full {
+                self.tuning
+            } else {
+                Tuning::Heuristic
+            };
+            self.gemm.set_tuning(tuning);
+            self.choose_products(&rows)?;
+        }
+        self.ops
+            .embed(&self.stream, ids.ptr(), weights.embed.ptr(), x.ptr(), h)?;
+        let depth = self.captures.depth(shape.layers);
+        let mut leaving = None;
+        for (n, layer) in weights.layers[..depth].iter().enumerate() {
+            self.layer(layer, &rows, leaving)?;
+            leaving = self.place_of(n, out.features, captured);
+        }
+        match (self.captures.last_hidden, out.last_hidden) {
+            (true, Some(last)) => {
+                last.check("last hidden state", tokens * h)?;
+                let norm = [x.ptr(), weights.norm.ptr(), last];
+                self.ops
+                    .rms_norm(&self.stream, norm, tokens, shape.eps, leaving)
+            }
+            (true, None) => Err(CudaError::Shape(
+                "the last hidden state has no place to go".to_owned(),
+            )),
+            (false, _) => match leaving {
+                Some(to) => self.ops.copy_rows(&self.stream, x.ptr(), to, tokens, h),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// One layer; where `leaving` is given, the output of the layer before goes there.
+    fn layer(
+        &mut self,
+        w: &LayerWeights,
+        rows: &Residual,
+        leaving: Option<Rows>,
+    ) -> Result<(), CudaError> {
+        let weights = Arc::clone(&self.weights);
+        let (shape, tokens) = (&weights.shape, rows.extent.rows * rows.extent.width);
+        let (h, eps) = (shape.hidden, shape.eps);
+        let matrix = |ptr, columns| Matrix::new(ptr, tokens, columns);
+        let (x, y) = (matrix(rows.x, h), matrix(rows.y, h));
+        let norm = [rows.x, w.input_norm.ptr(), rows.y];
+        self.ops
+            .rms_norm(&self.stream, norm, tokens, eps, leaving)?;
+        {
+            let qkv = self.scratch.buffer::<bf16>(tokens * shape.qkv())?;
+            let mixed = self.scratch.buffer::<bf16>(tokens * shape.queries())?;
+            let all = Matrix::new(w.qkv.ptr(), shape.qkv(), h);
+            self.gemm.multiply(
+                &self.stream,
+                y,
+                all.t(),
+                matrix(qkv.ptr(), shape.qkv()),
+                SET,
+            )?;
+            let norms = w.head_norms.as_ref().map(|[query, key]| HeadNorms {
+                query: query.ptr(),
+                key: key.ptr(),
+            });
+            self.attention
+                .turn(&self.stream, qkv.ptr(), rows.extent, norms)?;
+            self.attention.mix(
+                &self.stream,
+                qkv.ptr(),
+                mixed.ptr(),
+                rows.extent,
+                rows.lengths,
+            )?;
+            let output = Matrix::new(w.output.ptr(), h, shape.queries());
+            let mixed = matrix(mixed.ptr(), shape.queries());
+            self.gemm
+                .multiply(&self.stream, mixed, output.t(), x, ADD)?;
+        }
+        let norm = [rows.x, w.feed_forward_norm.ptr(), rows.y];
+        self.ops.rms_norm(&self.stream, norm, tokens, eps, None)?;
+        let both = self.scratch.buffer::<bf16>(tokens * 2 * shape.inner)?;
+        let inner = self.scratch.buffer::<bf16>(tokens * shape.inner)?;
+        let gate_up = Matrix::new(w.gate_up.ptr(), 2 * shape.inner, h);
+        let to = matrix(both.ptr(), 2 * shape.inner);
+        self.gemm.multiply(&self.stream, y, gate_up.t(), to, SET)?;
+        self.ops
+            .swiglu(&self.stream, both.ptr(), inner.ptr(), tokens, shape.inner)?;
+        let down = Matrix::new(w.down.ptr(), h, shape.inner);
+        let inner = matrix(inner.ptr(), shape.inner);
+        self.gemm.multiply(&self.stream, inner, down.t(), x, ADD)
+    }
+
+    /// Runs the products that add to their result once without adding, so that the library's kernels for them can be timed: what they
+    /// write is overwritten.
+    fn choose_products(&mut self, rows: &Residual) -> Result<(), CudaError> {
+        let weights = Arc::clone(&self.weights);
+        let (shape, tokens) = (&weights.shape, rows.extent.rows * rows.extent.width);
+        let Some(w) = weights.layers.first() else {
+            return Ok(());
+        };
+        let x = Matrix::new(rows.x, tokens, shape.hidden);
+        for (matrix, inner) in [(&w.output, shape.queries()), (&w.down, shape.inner)] {
+            let input = self.scratch.buffer::<bf16>(tokens * inner)?;
+            self.ops.normals(&self.stream, input.ptr(), 1, 1.0)?;
+            let input = Matrix::new(input.ptr(), tokens, inner);
+            let matrix = Matrix::new(matrix.ptr(), shape.hidden, inner);
+            self.gemm
+                .multiply(&self.stream, input, matrix.t(), x, SET)?;
+        }
+        Ok(())
+    }
+
+    /// Where the output of layer n goes, if it is captured.
+    fn place_of(&self, n: usize, features: Ptr<bf16>, captured: usize) -> Option<Rows> {
+        let h = self.weights.shape.hidden;
+        let slot = self.captures.layers.iter().position(|&id| id == n)?;
+        Some(Rows {
+            first: features.at(slot * h..features.len()),
+            pitch: captured * h,
+        })
+    }
+
+    fn check(&self, batch: &TokenRows) -> Result<Extent, CudaError> {
+        let (rows, width) = (batch.lengths.len(), batch.width);
+        if batch.ids.len() != rows * width || rows == 0 || width > self.width_max {
+            return Err(CudaError::Shape(format!(
+                "{} tokens in {rows} rows of {width}; the worker takes rows of up to {}",
+                batch.ids.len(),
+                self.width_max
+            )));
+        }
+        let vocab = self.weights.shape.vocab;
+        match batch.ids.iter().find(|&&id| id as usize >= vocab) {
+            Some(id) => Err(CudaError::Shape(format!(
+                "token {id} is outside the vocabulary of {vocab}"
+            ))),
+            None => Ok(Extent { rows, width }),
+        }
+    }
+}
+
+/// The residual stream of a forward, and its normalised rows.
+struct Residual {
+    x: Ptr<bf16>,
+    y: Ptr<bf16>,
+    lengths: Ptr<u32>,
+    extent: Extent,
+}
+
+/// Microbatches of at least one part in this many of the largest have their products timed.
+const TUNED_SHARE: f64 = 2.0;
+
+/// Factors of a product and of what is there: the result replaces it.
+const SET: [f32; 2] = [1.0, 0.0];
+
+/// The result is added to what is there.
+const ADD: [f32; 2] = [1.0, 1.0];
+
+/// The texts of the target's kernels, for a compiler without a device.
+pub fn kernel_sources() -> [super::Source<'static>; 2] {
+    [ops::SOURCE, attention::SOURCE]
+}

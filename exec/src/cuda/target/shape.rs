@@ -1,0 +1,184 @@
+//! Sizes of a target as the kernels see them, and what they take of a device's memory.
+
+use crate::cuda::gemm::WORKSPACE_BYTES;
+use crate::cuda::pool::round_up;
+use crate::cuda::{CudaError, cudnn};
+use crate::model::{Family, TargetConfig};
+use shared::id::Bytes;
+
+/// Widths and counts of a decoder.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TargetShape {
+    /// Hidden size (H), a multiple of 8.
+    pub hidden: usize,
+    /// Width inside the feed-forward layers, a multiple of 8.
+    pub inner: usize,
+    /// Decoder layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Width of a head (D).
+    pub head_dim: usize,
+    /// Rows of the embedding (V).
+    pub vocab: usize,
+    /// Added to the mean square in every norm.
+    pub eps: f32,
+    /// Radians a token, for each pair of a head.
+    pub rates: Vec<f64>,
+    /// Whether queries and keys are normalised head by head.
+    pub head_norms: bool,
+}
+
+impl TargetShape {
+    /// The sizes of a config.
+    ///
+    /// # Errors
+    /// Widths that the kernels do not have, with those that they have.
+    pub fn of(config: &TargetConfig) -> Result<Self, CudaError> {
+        let g = &config.geometry;
+        let shape = Self {
+            hidden: g.hidden_size,
+            inner: g.intermediate_size,
+            layers: g.num_hidden_layers,
+            heads: g.num_attention_heads,
+            kv_heads: g.num_key_value_heads,
+            head_dim: g.head_dim,
+            vocab: g.vocab_size,
+            eps: g.rms_norm_eps as f32,
+            rates: config.rotary.rates.clone(),
+            head_norms: config.family == Family::Qwen3,
+        };
+        shape.check()?;
+        Ok(shape)
+    }
+
+    fn check(&self) -> Result<(), CudaError> {
+        let refuse = |key: &str, value: usize, problem: &str| {
+            Err(CudaError::Shape(format!(
+                "{key} = {value}: {problem}; run this target with --backend cpu"
+            )))
+        };
+        for (key, value) in [
+            ("hidden_size", self.hidden),
+            ("intermediate_size", self.inner),
+        ] {
+            if value % 8 != 0 {
+                return refuse(key, value, "the GPU kernels need a multiple of 8");
+            }
+        }
+        if self.hidden > HIDDEN_MAX {
+            return refuse("hidden_size", self.hidden, "the GPU kernels go up to 32768");
+        }
+        if !HEAD_DIMS.contains(&self.head_dim) {
+            let problem = "the GPU kernels have 8, 16, 32, 64, 96, 128 and 256";
+            return refuse("head_dim", self.head_dim, problem);
+        }
+        if self.rates.len() * 2 != self.head_dim {
+            let problem = "the GPU kernels turn whole heads";
+            return refuse("turned dimensions", 2 * self.rates.len(), problem);
+        }
+        Ok(())
+    }
+
+    /// Elements of a token's queries.
+    pub(super) fn queries(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Elements of a token's keys, or of its values.
+    pub(super) fn keys(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// Elements of a token's queries, keys and values.
+    pub(super) fn qkv(&self) -> usize {
+        self.queries() + 2 * self.keys()
+    }
+
+    /// Elements of the buffers of one layer's weights.
+    pub(super) fn layer_buffers(&self) -> [usize; 8] {
+        let norm = if self.head_norms { self.head_dim } else { 0 };
+        [
+            self.hidden,
+            self.qkv() * self.hidden,
+            norm,
+            norm,
+            self.hidden * self.queries(),
+            self.hidden,
+            2 * self.inner * self.hidden,
+            self.hidden * self.inner,
+        ]
+    }
+
+    /// What the weights take, in bf16, for `layers` layers (those above the last captured one may be left out).
+    pub fn weight_bytes(&self, layers: usize, tied: bool, head: bool) -> Bytes {
+        let piece = |elements: usize| round_up(2 * elements) as u64;
+        let layer: u64 = self.layer_buffers().into_iter().map(piece).sum();
+        let tables = 1 + u64::from(head && !tied);
+        Bytes(layer * layers as u64 + tables * piece(self.vocab * self.hidden) + piece(self.hidden))
+    }
+
+    /// What one worker's forward needs beside weights and hidden states, for microbatches of up to `tokens` padded tokens in rows of up
+    /// to `width`.
+    pub fn scratch_bytes(&self, tokens: usize, width: usize) -> Bytes {
+        let piece = |elements: usize| round_up(2 * elements);
+        let attention = piece(tokens * self.qkv())
+            + piece(tokens * self.queries())
+            + round_up(4 * tokens * self.heads);
+        let feed_forward = piece(tokens * 2 * self.inner) + piece(tokens * self.inner);
+        let rows = 2 * piece(tokens * self.hidden);
+        let table = round_up(8 * width * self.head_dim / 2) + round_up(8 * self.rates.len());
+        let words = 2 * round_up(4 * tokens);
+        let all = rows
+            + attention.max(feed_forward)
+            + table
+            + words
+            + WORKSPACE_BYTES
+            + cudnn::WORKSPACE_BYTES;
+        Bytes(all as u64)
+    }
+}
+
+/// Widest row that a norm's block holds.
+const HIDDEN_MAX: usize = 32_768;
+
+/// Head widths that kernels are compiled for.
+pub(super) const HEAD_DIMS: [usize; 7] = [8, 16, 32, 64, 96, 128, 256];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn config(head_dim: usize) -> TargetConfig {
+        let json = json!({
+            "architectures": ["Qwen3ForCausalLM"], "hidden_size": 4096, "intermediate_size": 12288,
+            "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "head_dim": head_dim, "vocab_size": 151_936, "rope_theta": 1e6,
+        });
+        TargetConfig::from_json(json, "test").unwrap()
+    }
+
+    #[test]
+    fn an_8b_target_takes_its_known_memory() {
+        let shape = TargetShape::of(&config(128)).unwrap();
+        let weights = shape.weight_bytes(36, false, true).0;
+        // 8.19 billion weights of 2 bytes, rounding aside.
+        assert!(
+            (weights as f64 - 2.0 * 8.190_735e9).abs() < 1e6,
+            "{weights}"
+        );
+        let scratch = shape.scratch_bytes(49_152, 8192).0;
+        // Two streams of rows, and gate, up and their product.
+        let most = 49_152 * 2 * (2 * 4096 + 3 * 12_288) as u64;
+        assert!(scratch > most && scratch < most + (100 << 20), "{scratch}");
+    }
+
+    #[test]
+    fn a_width_without_a_kernel_is_refused() {
+        let error = TargetShape::of(&config(80)).unwrap_err();
+        assert!(error.to_string().starts_with("head_dim = 80: "), "{error}");
+    }
+}
