@@ -12,6 +12,7 @@ mod accumulate;
 pub mod anchors;
 mod contribution;
 mod error;
+mod held_out;
 mod loss;
 mod objective;
 mod optimizer;
@@ -22,6 +23,7 @@ mod tests;
 
 pub use contribution::{Contribution, Tally};
 pub use error::TrainError;
+pub use held_out::{HeldOutBlocks, HeldOutLoss, held_out_loss};
 pub use objective::Objective;
 pub use optimizer::{AdamW, Optimizer, StepReport};
 #[cfg(test)]
