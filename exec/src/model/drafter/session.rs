@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn features_of_another_width_and_wild_tokens_are_refused() {
         let mut session = models().1.session().unwrap();
-        let narrow = Tensor::zeros((2, 7), DType::F32, &crate::model::Device::Cpu).unwrap();
+        let narrow = Tensor::zeros((2, 7), DType::F32, &Device::Cpu).unwrap();
         let width = drafter_config().target_layer_ids.len() * 32;
         assert_eq!(
             session.append(&narrow).unwrap_err().to_string(),
