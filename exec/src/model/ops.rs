@@ -142,7 +142,7 @@ impl Rope {
         let (width, turned) = (x.dim(D::Minus1)?, self.cos.dim(D::Minus1)?);
         if width > turned {
             let low = self.rotate(&x.narrow(D::Minus1, 0, turned)?)?;
-            let rest = x.narrow(D::Minus1, turned, width - turned)?;
+            let rest = x.narrow(D::Minus1, turned, width - turned)?.contiguous()?;
             return Tensor::cat(&[low, rest], D::Minus1);
         }
         x.broadcast_mul(&self.cos)? + swap_halves(x)?.broadcast_mul(&self.sin)?

@@ -11,6 +11,8 @@
 mod accumulate;
 pub mod anchors;
 mod contribution;
+#[cfg(test)]
+mod denominators;
 mod error;
 mod held_out;
 mod loss;

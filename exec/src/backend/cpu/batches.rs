@@ -38,8 +38,12 @@ impl Batches {
         PaddedBatch::new(&samples, row as usize)
     }
 
-    /// The blocks to train on: anchors depend on seed, epoch and sample alone.
-    pub(super) fn block_plan(&self, id: MicrobatchId) -> Result<BlockPlan, TrainError> {
+    /// The blocks to train on in a microbatch's `batch`: anchors depend on seed, epoch and sample alone.
+    pub(super) fn block_plan(
+        &self,
+        id: MicrobatchId,
+        batch: &PaddedBatch,
+    ) -> Result<BlockPlan, TrainError> {
         let epoch = self.plan.microbatch(id).epoch.into();
         let samples = self.plan.samples_of(id).iter();
         let anchors: Vec<Vec<u32>> = samples
@@ -48,7 +52,7 @@ impl Batches {
                 anchors::draw(self.seed, epoch, sample.0.into(), &mask, self.anchors_max)
             })
             .collect();
-        BlockPlan::new(&self.batch(id)?, &anchors, &self.blocks)
+        BlockPlan::new(batch, &anchors, &self.blocks)
     }
 
     fn masks(&self, id: MicrobatchId) -> Vec<Vec<bool>> {
