@@ -74,7 +74,7 @@ mix_step_min = 2
 "#;
 
 /// A sequence of `tokens` bytes that a small drafter learns something of.
-fn sequence(tokens: usize) -> String {
+pub(super) fn sequence(tokens: usize) -> String {
     "the drafter drafts what the target takes. "
         .chars()
         .cycle()

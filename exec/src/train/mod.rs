@@ -14,6 +14,7 @@ mod contribution;
 #[cfg(test)]
 mod denominators;
 mod error;
+mod held_out;
 mod loss;
 mod objective;
 mod optimizer;
@@ -24,6 +25,7 @@ mod tests;
 
 pub use contribution::{Contribution, Tally};
 pub use error::TrainError;
+pub use held_out::{HeldOutBlocks, HeldOutLoss, held_out_loss};
 pub use objective::Objective;
 pub use optimizer::{AdamW, Optimizer, StepReport};
 #[cfg(test)]
