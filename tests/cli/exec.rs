@@ -551,7 +551,7 @@ fn values_that_no_run_can_have_are_refused_with_their_key() {
             ["exec.loss.alpha: 2 must be from 0 to 1", "0.5"],
         ),
         (
-            "exec.drafter.sliding_window=3",
+            "exec.drafter.sliding_window=3 --set exec.drafter.full_layers=0",
             ["exec.drafter.sliding_window: 3 must hold a block", "2048"],
         ),
         (
