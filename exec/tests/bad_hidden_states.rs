@@ -224,10 +224,10 @@ fn the_files_are_what_is_made_here() {
                 let flat = t.to_dtype(DType::F64).unwrap().flatten_all().unwrap();
                 flat.to_vec1().unwrap()
             };
-            let pairs = numbers(value).into_iter().zip(numbers(&file[tensor]));
+            let mut pairs = numbers(value).into_iter().zip(numbers(&file[tensor]));
             let same = |(a, b): (f64, f64)| (a.is_nan() && b.is_nan()) || (a - b).abs() < 1e-4;
             assert_eq!(value.dims(), file[tensor].dims(), "{name} {tensor}");
-            assert!(pairs.map(same).all(|same| same), "{name} {tensor}");
+            assert!(pairs.all(same), "{name} {tensor}");
         }
     }
 }
