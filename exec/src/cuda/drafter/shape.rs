@@ -67,13 +67,6 @@ impl Shape {
                 "drafter config: {key} = {value}: CUDA kernels need {limit}; use --backend cpu"
             )))
         };
-        if let Some(sliding) = &config.sliding {
-            return refuse(
-                "sliding_window",
-                sliding.window,
-                "full attention in every layer",
-            );
-        }
         if ![16, 32, 64, 128].contains(&shape.head_dim) {
             return refuse("head_dim", shape.head_dim, "16, 32, 64 or 128");
         }
