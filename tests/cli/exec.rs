@@ -361,6 +361,17 @@ fn a_policy_without_data_and_model_is_refused_with_the_backend_that_runs_it() {
 }
 
 #[test]
+fn without_a_driver_the_cuda_backend_says_what_is_missing() {
+    if std::path::Path::new("/dev/nvidiactl").exists() {
+        return;
+    }
+    refused(&tiny(), "--backend cuda", 5).complains(&[
+        "--backend cuda: no NVIDIA driver is installed here",
+        "use --backend cpu",
+    ]);
+}
+
+#[test]
 fn invented_lengths_are_refused_on_real_data() {
     refused(
         &tiny(),

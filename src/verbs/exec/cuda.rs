@@ -9,23 +9,49 @@ use crate::terminal::note;
 use exec::backend::cpu::AppliedStep;
 use exec::backend::cuda::Cuda;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 
 /// Bytes of one stored feature: hidden states are bf16 on GPUs.
 pub(super) const ELEMENT_BYTES: usize = 2;
 
-/// Trains what was loaded for `ready` on the GPUs and writes `checkpoint/`.
-pub(super) fn train_with(
-    setup: &Setup,
-    ready: &Ready,
-    dir: &OutputDir,
-    watchers: Watchers,
-) -> Result<Trained, Failure> {
-    let (sender, receiver) = channel::<AppliedStep>();
-    let backend = Cuda::new(setup.cpu(ready, sender)?, &ready.case.file.policy)
-        .map_err(|e| Failure::new(code::GPU, format!("--backend cuda: {e}")))?;
-    for device in backend.memory() {
-        note(device.to_string());
+/// Data, models and the GPUs' memory for them.
+pub(super) struct OnGpus {
+    setup: Setup,
+    backend: Arc<Cuda>,
+    receiver: Receiver<AppliedStep>,
+}
+
+impl OnGpus {
+    /// Loads what the policy's `[exec]` section names and takes memory for it. Nothing is written.
+    pub(super) fn of(ready: &Ready) -> Result<Self, Failure> {
+        let setup = Setup::of(ready, ELEMENT_BYTES)?;
+        let (sender, receiver) = channel();
+        let backend = Cuda::new(setup.cpu(ready, sender)?, &ready.case.file.policy)
+            .map_err(|e| Failure::new(code::GPU, format!("--backend cuda: {e}")))?;
+        for device in backend.memory() {
+            note(device.to_string());
+        }
+        Ok(Self {
+            setup,
+            backend: Arc::new(backend),
+            receiver,
+        })
     }
-    train_on(Arc::new(backend), &receiver, setup, ready, dir, watchers)
+
+    /// Trains, and writes `checkpoint/`.
+    pub(super) fn train(
+        self,
+        ready: &Ready,
+        dir: &OutputDir,
+        watchers: Watchers,
+    ) -> Result<Trained, Failure> {
+        train_on(
+            self.backend,
+            &self.receiver,
+            &self.setup,
+            ready,
+            dir,
+            watchers,
+        )
+    }
 }

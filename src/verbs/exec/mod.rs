@@ -103,18 +103,11 @@ pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
             let ran = drive(&ready, backend, &dir, watchers, nothing)?;
             (ran, Vec::new())
         }
-        Loaded::Cpu(_) | Loaded::Cuda(_) => {
-            let trained = match work {
-                Loaded::Cuda(setup) => cuda::train_with(&setup, &ready, &dir, watchers),
-                Loaded::Cpu(setup) => cpu::train_with(&setup, &ready, &dir, watchers),
-                Loaded::Emulated(_) => unreachable!("it was told apart before"),
-            };
-            let trained = trained.inspect_err(|_| tell_of_checkpoint(dir.path()))?;
-            training(&trained).into_iter().for_each(say);
-            let loss = loss_curve(&ready, &trained);
-            figure::save(dir.path(), "loss", &loss)?;
-            (trained.ran, vec![figure::svg(&loss)?])
+        Loaded::Cpu(setup) => {
+            let trained = cpu::train_with(&setup, &ready, &dir, watchers);
+            shown(trained, &ready, &dir)?
         }
+        Loaded::Cuda(on_gpus) => shown(on_gpus.train(&ready, &dir, watchers), &ready, &dir)?,
     };
     finish(&ready, &ran, &dir, figures)?;
     say(format!("results in {}", out.display()));
@@ -132,6 +125,19 @@ pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Says what was trained and draws its loss.
+fn shown(
+    trained: Result<cpu::Trained, Failure>,
+    ready: &Ready,
+    dir: &OutputDir,
+) -> Result<(Ran, Vec<String>), Failure> {
+    let trained = trained.inspect_err(|_| tell_of_checkpoint(dir.path()))?;
+    training(&trained).into_iter().for_each(say);
+    let loss = loss_curve(ready, &trained);
+    figure::save(dir.path(), "loss", &loss)?;
+    Ok((trained.ran, vec![figure::svg(&loss)?]))
+}
+
 /// Where a run that ended early can go on.
 fn tell_of_checkpoint(out: &Path) {
     let folder = out.join("checkpoint");
@@ -147,7 +153,7 @@ fn tell_of_checkpoint(out: &Path) {
 enum Loaded {
     Emulated(Arc<Emulated>),
     Cpu(Box<cpu::Setup>),
-    Cuda(Box<cpu::Setup>),
+    Cuda(Box<cuda::OnGpus>),
 }
 
 impl Loaded {
@@ -171,10 +177,7 @@ fn load(choice: Choice, ready: &Ready, args: &ExecArgs) -> Result<Loaded, Failur
             let setup = cpu::Setup::of(ready, cpu::ELEMENT_BYTES)?;
             Ok(Loaded::Cpu(Box::new(setup)))
         }
-        Choice::Cuda => {
-            let setup = cpu::Setup::of(ready, cuda::ELEMENT_BYTES)?;
-            Ok(Loaded::Cuda(Box::new(setup)))
-        }
+        Choice::Cuda => Ok(Loaded::Cuda(Box::new(cuda::OnGpus::of(ready)?))),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::cuda::target::{Captures, TargetShape};
 use crate::model::DrafterConfig;
 use shared::id::Bytes;
 use shared::plan::Plan;
-use shared::policy::{Admission, Placement, Policy, Transport};
+use shared::policy::{Admission, Barrier, Placement, Policy, Transport};
 use std::fmt;
 
 use super::hidden::DeviceSlots;
@@ -63,7 +63,10 @@ impl Largest {
     }
 }
 
-/// Which GPU each worker is on: workers are spread evenly, targets first.
+/// Which GPU each worker is on.
+///
+/// Drafters of one optimizer step share the last GPU: their gradients are added in its memory. Targets are spread evenly over the others, and
+/// independent drafters too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Placing {
     pub(super) targets: Vec<usize>,
@@ -76,12 +79,22 @@ impl Placing {
         let gpus = match policy.transport {
             // Whoever hands over in place shares a device.
             Transport::Local => 1,
-            _ => gpus.clamp(1, n + m),
+            _ => gpus.max(1),
         };
-        let at = |worker: usize| worker * gpus / (n + m);
+        let for_drafters = match policy.barrier {
+            Barrier::All => 1,
+            Barrier::None => (m * gpus / (n + m)).clamp(1, m),
+        };
+        let for_targets = (gpus - for_drafters.min(gpus - 1)).min(n);
+        // One GPU has both.
+        let first_drafter = if gpus == 1 { 0 } else { for_targets };
+        let spread =
+            |count: usize, over: usize| (0..count).map(move |worker| worker * over / count);
         Self {
-            targets: (0..n).map(at).collect(),
-            drafters: (n..n + m).map(at).collect(),
+            targets: spread(n, for_targets).collect(),
+            drafters: spread(m, for_drafters)
+                .map(|at| first_drafter + at)
+                .collect(),
         }
     }
 

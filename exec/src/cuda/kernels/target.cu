@@ -51,6 +51,8 @@ static __forceinline__ void rms_norm(const bf16* x, const bf16* weight, bf16* y,
 RMS_NORM(1)
 RMS_NORM(2)
 RMS_NORM(4)
+RMS_NORM(8)
+RMS_NORM(16)
 
 // Rows of `from` to rows of `to`, `pitch` elements apart; a block a row.
 extern "C" __global__ void copy_rows(const bf16* from, bf16* to, int width, int64_t pitch) {
@@ -98,37 +100,53 @@ extern "C" __global__ void fill(bf16* to, int64_t count, float value) {
         to[n] = to_bf16(value);
 }
 
-// Norm of each head (where weights are given), then rotation of its halves, in place. A warp a head; heads 0 … queries−1 of a token
-// are queries, the next `keys` are keys; they follow one another at the start of the token's row of `pitch` elements.
+// Norm of each head (where weights are given), then rotation of its halves, in place. Heads 0 … queries−1 of a token are queries, the
+// next `keys` are keys; they follow one another at the start of the token's row of `pitch` elements. A thread holds EACH neighbours of
+// a head's lower half and those that they turn with; LANES threads, a power of two, hold a head.
 template <int D>
 static __forceinline__ void head_norm_rope(bf16* rows, const bf16* q_weight, const bf16* k_weight, const float2* table, int tokens,
                                            int width, int queries, int keys, int64_t pitch, float eps) {
-    constexpr int HALF = D / 2, EACH = (HALF + 31) / 32;
-    const int warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-    const int heads = queries + keys, token = warp / heads, head = warp % heads;
-    if (token >= tokens) return;
-    bf16* x = rows + token * pitch + head * D;
+    constexpr int HALF = D / 2, EACH = HALF == 48 ? 12 : HALF < 8 ? 4 : 8, LANES = HALF / EACH;
+    static_assert(HALF % EACH == 0 && (LANES & (LANES - 1)) == 0, "whole threads");
+    const int lane = threadIdx.x % LANES, heads = queries + keys;
+    const uint32_t unit = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
+    const int token = unit / heads, head = unit % heads, first = lane * EACH;
+    // All lanes of a warp take part in the sums below.
+    const bool inside = token < tokens;
+    bf16* x = rows + (inside ? token : 0) * pitch + head * D + first;
     const bf16* weight = head < queries ? q_weight : k_weight;
     float a[EACH], b[EACH], squares = 0;
 #pragma unroll
-    for (int n = 0; n < EACH; ++n) {
-        const int i = lane * EACH + n;
-        const bool inside = HALF % 32 == 0 || i < HALF;
-        a[n] = inside ? to_float(x[i]) : 0.f;
-        b[n] = inside ? to_float(x[i + HALF]) : 0.f;
-        squares += a[n] * a[n] + b[n] * b[n];
+    for (int n = 0; n < EACH; n += 4) {
+        const uint2 low_half = *reinterpret_cast<const uint2*>(x + n), high_half = *reinterpret_cast<const uint2*>(x + HALF + n);
+        a[n] = low(low_half.x), a[n + 1] = high(low_half.x), a[n + 2] = low(low_half.y), a[n + 3] = high(low_half.y);
+        b[n] = low(high_half.x), b[n + 1] = high(high_half.x), b[n + 2] = low(high_half.y), b[n + 3] = high(high_half.y);
     }
-    const float scale = weight ? rsqrtf(warp_sum(squares) / D + eps) : 1.f;
-    const float2* turn = table + size_t(token % width) * HALF;
+    if (weight) {
+#pragma unroll
+        for (int n = 0; n < EACH; ++n) squares += a[n] * a[n] + b[n] * b[n];
+#pragma unroll
+        for (int step = LANES / 2; step > 0; step /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, step);
+        const float scale = rsqrtf(squares / D + eps);
+#pragma unroll
+        for (int n = 0; n < EACH; ++n) {
+            a[n] *= scale * to_float(weight[first + n]);
+            b[n] *= scale * to_float(weight[first + HALF + n]);
+        }
+    }
+    if (!inside) return;
+    const float2* turn = table + size_t(token % width) * HALF + first;
 #pragma unroll
     for (int n = 0; n < EACH; ++n) {
-        const int i = lane * EACH + n;
-        if (HALF % 32 != 0 && i >= HALF) continue;
-        const float wa = weight ? to_float(weight[i]) : 1.f, wb = weight ? to_float(weight[i + HALF]) : 1.f;
-        const float u = a[n] * scale * wa, v = b[n] * scale * wb;
-        const float2 t = turn[i];
-        x[i] = to_bf16(u * t.x - v * t.y);
-        x[i + HALF] = to_bf16(v * t.x + u * t.y);
+        const float2 t = turn[n];
+        const float u = a[n], v = b[n];
+        a[n] = u * t.x - v * t.y;
+        b[n] = v * t.x + u * t.y;
+    }
+#pragma unroll
+    for (int n = 0; n < EACH; n += 4) {
+        *reinterpret_cast<uint2*>(x + n) = make_uint2(pack(a[n], a[n + 1]), pack(a[n + 2], a[n + 3]));
+        *reinterpret_cast<uint2*>(x + HALF + n) = make_uint2(pack(b[n], b[n + 1]), pack(b[n + 2], b[n + 3]));
     }
 }
 
@@ -145,18 +163,15 @@ HEAD_NORM_ROPE(96)
 HEAD_NORM_ROPE(128)
 HEAD_NORM_ROPE(256)
 
-// silu(gate) · up, where a row holds `width` gates and then as many ups.
-extern "C" __global__ void swiglu(const bf16* both, bf16* out, int width, int64_t rows) {
-    const int groups = width / 8;
-    const int64_t all = rows * groups, step = int64_t(gridDim.x) * blockDim.x;
-    for (int64_t n = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; n < all; n += step) {
-        const int64_t row = n / groups;
-        const int at = int(n % groups) * 8;
-        const bf16* gate = both + row * 2 * width + at;
-        Eight g = load_eight(gate);
-        const Eight u = load_eight(gate + width);
+// silu(gate) · up, where a row holds `width` gates and then as many ups; `chunks` blocks share a row.
+extern "C" __global__ void __launch_bounds__(256) swiglu(const bf16* both, bf16* out, int width, int chunks) {
+    const size_t row = blockIdx.x / chunks;
+    const int at = (blockIdx.x % chunks * blockDim.x + threadIdx.x) * 8;
+    if (at >= width) return;
+    const bf16* gate = both + row * 2 * width + at;
+    Eight g = load_eight(gate);
+    const Eight u = load_eight(gate + width);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) g.v[i] = g.v[i] / (1.f + __expf(-g.v[i])) * u.v[i];
-        store_eight(out + row * width + at, g);
-    }
+    for (int i = 0; i < 8; ++i) g.v[i] = __fdividef(g.v[i], 1.f + __expf(-g.v[i])) * u.v[i];
+    store_eight(out + row * width + at, g);
 }

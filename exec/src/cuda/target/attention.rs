@@ -116,8 +116,11 @@ impl Attention {
         self.table
             .ptr()
             .check("rotary table", 2 * extent.width * s.rates.len())?;
-        let warps = tokens * (s.heads + s.kv_heads);
-        let launch = self.heads.launch([warps.div_ceil(8), 1, 1], 256).ptr(qkv);
+        let threads = tokens * (s.heads + s.kv_heads) * lanes(s.head_dim);
+        let launch = self
+            .heads
+            .launch([threads.div_ceil(256), 1, 1], 256)
+            .ptr(qkv);
         let launch = match norms {
             Some(norms) => launch.ptr(norms.query).ptr(norms.key),
             None => launch.null().null(),
@@ -204,6 +207,14 @@ impl Attention {
         };
         // SAFETY: as declared; lengths were checked.
         unsafe { launch.on(stream) }
+    }
+}
+
+/// Threads that hold a head, as in the kernel.
+fn lanes(head_dim: usize) -> usize {
+    match head_dim / 2 {
+        48 => 4,
+        half => (half / 8).max(1),
     }
 }
 

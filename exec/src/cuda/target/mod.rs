@@ -85,7 +85,9 @@ pub struct CudaTarget {
     gemm: Gemm,
     ops: Ops,
     attention: Attention,
+    tokens_max: usize,
     width_max: usize,
+    tuning: Tuning,
     /// Microbatch sizes whose products have been chosen. (tokens)
     tuned: BTreeSet<usize>,
 }
@@ -148,7 +150,9 @@ impl CudaTarget {
             scratch,
             ops,
             attention,
+            tokens_max,
             width_max,
+            tuning: options.tuning,
             tuned: BTreeSet::new(),
         })
     }
@@ -197,6 +201,14 @@ impl CudaTarget {
             extent,
         };
         if self.tuned.insert(tokens) {
+            // Timing takes a while: it pays for the sizes that most microbatches have, not for the tails of buckets.
+            let is_full = TUNED_SHARE * tokens as f64 >= self.tokens_max as f64;
+            let tuning = if is_full {
+                self.tuning
+            } else {
+                Tuning::Heuristic
+            };
+            self.gemm.set_tuning(tuning);
             self.choose_products(&rows)?;
         }
         self.ops
@@ -338,6 +350,9 @@ struct Residual {
     lengths: Ptr<u32>,
     extent: Extent,
 }
+
+/// Microbatches of at least one part in this many of the largest have their products timed.
+const TUNED_SHARE: f64 = 2.0;
 
 /// Factors of a product and of what is there: the result replaces it.
 const SET: [f32; 2] = [1.0, 0.0];

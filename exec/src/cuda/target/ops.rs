@@ -15,7 +15,7 @@ pub(in crate::cuda) const SOURCE: Source<'_> = Source {
 pub(super) struct Ops {
     module: Arc<Module>,
     embed: Kernel,
-    norms: [(usize, Kernel); 3],
+    norms: [(usize, Kernel); 5],
     copy_rows: Kernel,
     swiglu: Kernel,
 }
@@ -38,6 +38,8 @@ impl Ops {
                 (1, module.kernel("rms_norm_1")?),
                 (2, module.kernel("rms_norm_2")?),
                 (4, module.kernel("rms_norm_4")?),
+                (8, module.kernel("rms_norm_8")?),
+                (16, module.kernel("rms_norm_16")?),
             ],
             copy_rows: module.kernel("copy_rows")?,
             swiglu: module.kernel("swiglu")?,
@@ -79,9 +81,9 @@ impl Ops {
         x.check("norm", rows * width)?;
         y.check("norm's result", rows * width)?;
         check_rows(copy, rows, width)?;
-        // One access of 8 elements a thread where that fills a block, more where a row is wider.
+        // One access of 8 elements a thread, more where a row is wider.
         let groups = width.div_ceil(8);
-        let wanted = groups.div_ceil(1024);
+        let wanted = groups.div_ceil(NORM_BLOCK);
         let (each, kernel) = self
             .norms
             .iter()
@@ -136,14 +138,14 @@ impl Ops {
     ) -> Result<(), CudaError> {
         both.check("gates and ups", rows * 2 * width)?;
         out.check("gated ups", rows * width)?;
-        let blocks = (rows * width / 8).div_ceil(BLOCK);
+        let chunks = width.div_ceil(8 * BLOCK);
         let launch = self
             .swiglu
-            .launch([blocks.min(BLOCKS_MAX), 1, 1], BLOCK)
+            .launch([rows * chunks, 1, 1], BLOCK)
             .ptr(both)
             .ptr(out)
             .int(width)
-            .long(rows as u64);
+            .int(chunks);
         // SAFETY: as declared; lengths were checked.
         unsafe { launch.on(s) }
     }
@@ -228,6 +230,9 @@ fn check_rows(rows: Option<Rows>, count: usize, width: usize) -> Result<(), Cuda
         Some(_) | None => Ok(()),
     }
 }
+
+/// Threads of a block that a norm's row takes before each thread holds more.
+const NORM_BLOCK: usize = 256;
 
 /// Threads of a block that works element by element.
 const BLOCK: usize = 256;

@@ -10,18 +10,16 @@ fn workers_are_spread_over_the_gpus_there_are() {
     let mut policy = policy("composed");
     (policy.targets, policy.drafters) = (5, 3);
     policy.transport = Transport::P2p;
-    let eight = Placing::new(&policy, 8);
-    assert_eq!(
-        (eight.targets.clone(), eight.drafters.clone()),
-        (vec![0, 1, 2, 3, 4], vec![5, 6, 7])
-    );
-    let two = Placing::new(&policy, 2);
-    assert_eq!(
-        (two.targets.clone(), two.drafters.clone()),
-        (vec![0, 0, 0, 0, 1], vec![1, 1, 1])
-    );
-    let one = Placing::new(&policy, 1);
-    assert_eq!((one.gpus(), two.gpus(), eight.gpus()), (1, 2, 8));
+    let places = |policy: &Policy, gpus| {
+        let placing = Placing::new(policy, gpus);
+        (placing.targets, placing.drafters)
+    };
+    assert_eq!(places(&policy, 8), (vec![0, 1, 2, 3, 4], vec![5; 3]));
+    assert_eq!(places(&policy, 3), (vec![0, 0, 0, 1, 1], vec![2; 3]));
+    assert_eq!(places(&policy, 2), (vec![0; 5], vec![1; 3]));
+    assert_eq!(places(&policy, 1), (vec![0; 5], vec![0; 3]));
+    policy.barrier = Barrier::None;
+    assert_eq!(places(&policy, 8), (vec![0, 1, 2, 3, 4], vec![5, 6, 7]));
     policy.transport = Transport::Local;
     assert_eq!(Placing::new(&policy, 8).gpus(), 1);
 }
