@@ -350,6 +350,9 @@ pub(crate) struct AblateArgs {
     /// Set a key of the policy file for all runs
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,
+    /// Runs at a time; more than one write what they say to log files
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) jobs: usize,
     /// Directory for the runs, ablation.csv, the figure and the report
     #[arg(long, value_name = "DIR", default_value = "reports/ablation")]
     pub(crate) out: PathBuf,

@@ -6,7 +6,6 @@ mod loss;
 mod observe;
 mod sliding;
 
-use crate::model::SlidingAttention;
 pub use loss::{ChecksSection, LossKind, LossSection};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

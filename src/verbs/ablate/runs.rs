@@ -124,8 +124,8 @@ impl Run {
         format!("{}, seed {}", self.value, self.seed)
     }
 
-    /// Trains and evaluates; the terminal is the children's meanwhile.
-    pub(super) fn make(&self) -> Result<(), Failure> {
+    /// Trains and evaluates. The terminal is the children's meanwhile; of runs beside others, what they say goes to `log.txt`.
+    pub(super) fn make(&self, is_beside_others: bool) -> Result<(), Failure> {
         if self.dir.exists() {
             // What stands there is of an interrupted run, or of other arguments.
             std::fs::remove_dir_all(&self.dir).map_err(|e| {
@@ -138,8 +138,9 @@ impl Run {
                 )
             })?;
         }
-        call(&self.train)?;
-        call(&self.eval)?;
+        let log = is_beside_others.then(|| self.dir.with_extension("log"));
+        call(&self.train, log.as_deref())?;
+        call(&self.eval, log.as_deref())?;
         write_atomic(&self.dir.join(ARGUMENTS), self.arguments().as_bytes())?;
         Ok(())
     }
@@ -165,13 +166,25 @@ impl Run {
 /// Written last, so that it vouches for the run beside it.
 const ARGUMENTS: &str = "arguments.txt";
 
-fn call(arguments: &[String]) -> Result<(), Failure> {
+fn call(arguments: &[String], log: Option<&Path>) -> Result<(), Failure> {
     let verb = &arguments[0];
     let failed = |what: String| Failure::new(code::WORKER, format!("dflash {verb}: {what}"));
     let program =
         std::env::current_exe().map_err(|e| failed(format!("cannot find this program: {e}")))?;
-    let status = Command::new(program)
-        .args(arguments)
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if let Some(log) = log {
+        let unwritable = |e: std::io::Error| failed(format!("{}: {e}", log.display()));
+        if let Some(folder) = log.parent() {
+            std::fs::create_dir_all(folder).map_err(unwritable)?;
+        }
+        let file = std::fs::File::options().create(true).append(true).open(log);
+        let file = file.map_err(unwritable)?;
+        command
+            .stdout(file.try_clone().map_err(unwritable)?)
+            .stderr(file);
+    }
+    let status = command
         .status()
         .map_err(|e| failed(format!("cannot be started: {e}")))?;
     match status.code() {
