@@ -185,7 +185,7 @@ fn rows_can_be_dropped_turned_back_and_doubled() {
 fn speculation_round_after_round_stays_exact() {
     for target in targets() {
         let mut batch = target.batch_session(2).unwrap();
-        let mut rows = vec![tokens(1, 12), tokens(2, 5)];
+        let mut rows = [tokens(1, 12), tokens(2, 5)];
         batch.extend(&[&rows[0], &rows[1]]).unwrap();
         for round in 0..6u64 {
             let drafts = [tokens(10 + round, 6), tokens(20 + round, 4)];
