@@ -1,7 +1,8 @@
 //! `dflash ablate`: train the same policy with one key varied, over several seeds, and compare what the drafters are worth.
 //!
-//! Each run is a `dflash exec` and a `dflash eval` of its own process, so it is the run that a user would make by hand, and one that
-//! dies takes no other with it. Runs with equal seeds share their microbatches and their initial weights: differences are paired.
+//! Each run is a `dflash exec` of its own process, so it is the run that a user would make by hand, and one that dies takes no other
+//! with it; one `dflash eval` then judges all drafters by the same answers of the target. Runs with equal seeds share their
+//! microbatches and their initial weights: differences are paired.
 
 mod compare;
 mod outcome;
@@ -35,7 +36,9 @@ pub(crate) fn run(args: &AblateArgs) -> Result<(), Failure> {
     let dir = OutputDir::create(&args.out)?;
     let runs = vary.runs(args);
     let stop = stop_on_signal();
-    let outcomes = made(&runs, args.jobs.max(1), &stop)?;
+    train(&runs, args.jobs.max(1), &stop)?;
+    note(format!("evaluating {} drafters", runs.len()));
+    let outcomes = runs::evaluate(&runs, args)?;
     let comparison = Comparison::of(&vary, &args.seeds, outcomes);
     show::write(&dir, args, &comparison)?;
     comparison.lines().into_iter().for_each(say);
@@ -46,58 +49,37 @@ pub(crate) fn run(args: &AblateArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What all runs gave, in their order, `jobs` of them at a time.
-fn made(runs: &[Run], jobs: usize, stop: &AtomicBool) -> Result<Vec<Outcome>, Failure> {
-    let (next, lost) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let work = || {
-        let mut mine = Vec::new();
-        loop {
+/// Makes all runs that were not made before under the same arguments, `jobs` of them at a time.
+fn train(runs: &[Run], jobs: usize, stop: &AtomicBool) -> Result<(), Failure> {
+    let (next, is_lost) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let work = || -> Result<(), Failure> {
+        while !is_lost.load(Ordering::SeqCst) {
             let number = next.fetch_add(1, Ordering::SeqCst);
             let Some(run) = runs.get(number) else {
-                return Ok(mine);
+                return Ok(());
             };
             if stop.load(Ordering::SeqCst) {
                 let message = "stopped as asked; finished runs are kept and not made again";
                 return Err(Failure::new(code::INTERRUPTED, message));
             }
-            if lost.load(Ordering::SeqCst) {
-                return Ok(mine);
+            let title = format!("run {} of {}: {}", number + 1, runs.len(), run.title());
+            if run.is_made() {
+                note(format!("{title}, made before"));
+                continue;
             }
-            note(format!(
-                "run {} of {}: {}",
-                number + 1,
-                runs.len(),
-                run.title()
-            ));
-            let outcome = finished(run, jobs > 1);
-            lost.fetch_or(outcome.is_err(), Ordering::SeqCst);
-            mine.push((number, outcome?));
+            note(title);
+            let made = run.make(jobs > 1);
+            is_lost.fetch_or(made.is_err(), Ordering::SeqCst);
+            made?;
         }
+        Ok(())
     };
-    let done: Vec<Result<Vec<(usize, Outcome)>, Failure>> = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
-        workers
+        let ended = workers
             .into_iter()
-            .map(|worker| worker.join().expect("a worker only waits for processes"))
-            .collect()
-    });
-    let mut outcomes = Vec::with_capacity(runs.len());
-    for mine in done {
-        outcomes.extend(mine?);
-    }
-    outcomes.sort_by_key(|(number, _)| *number);
-    Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
-}
-
-/// What a run gave: read where it was made before under the same arguments, made now otherwise.
-fn finished(run: &Run, is_beside_others: bool) -> Result<Outcome, Failure> {
-    if let Some(outcome) = run.made_before()? {
-        note(format!(
-            "    {} was made before and is not made again",
-            run.title()
-        ));
-        return Ok(outcome);
-    }
-    run.make(is_beside_others)?;
-    run.read()
+            .map(|worker| worker.join().expect("a worker only waits for processes"));
+        // Every worker has ended before the first failure is told.
+        ended.collect::<Vec<_>>().into_iter().collect()
+    })
 }

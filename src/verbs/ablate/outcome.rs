@@ -20,8 +20,8 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Reads `metrics.jsonl` and `eval/eval.json` of a run's directory.
-    pub(super) fn read(value: &str, seed: u64, dir: &Path) -> Result<Self, String> {
+    /// Reads `metrics.jsonl` of a run's directory, and what `eval.json` in `eval` says of its drafter.
+    pub(super) fn read(value: &str, seed: u64, dir: &Path, eval: &Path) -> Result<Self, String> {
         let metrics = dir.join("metrics.jsonl");
         let losses: Vec<f64> = text(&metrics)?
             .lines()
@@ -32,35 +32,48 @@ impl Outcome {
                     .as_f64()
             })
             .collect();
-        let eval = dir.join("eval").join("eval.json");
+        let eval = eval.join("eval.json");
         let report: Value =
             serde_json::from_str(&text(&eval)?).map_err(|e| format!("{}: {e}", eval.display()))?;
-        let groups = |key: &str| -> Vec<(String, f64)> {
-            let list = report.get(key).and_then(Value::as_array);
-            let pair = |group: &Value| {
-                let name = group.get("group")?.as_str()?.to_owned();
-                Some((
-                    name,
-                    group
-                        .get("value")
-                        .and_then(Value::as_f64)
-                        .unwrap_or(f64::NAN),
-                ))
-            };
-            list.into_iter().flatten().filter_map(pair).collect()
+        let is_mine = |drafter: &&Value| {
+            let path = drafter["checkpoint"].as_str();
+            path.is_some_and(|path| Path::new(path).starts_with(dir))
         };
-        let acceptance = groups("acceptance");
-        if acceptance.is_empty() {
-            return Err(format!(
-                "{}: holds no acceptance; evaluate again",
-                eval.display()
-            ));
-        }
+        let drafters = report["drafters"].as_array();
+        let mine = drafters.and_then(|list| list.iter().find(is_mine));
+        let mine = mine.ok_or_else(|| {
+            format!(
+                "{}: says nothing of {}; evaluate again",
+                eval.display(),
+                dir.display()
+            )
+        })?;
+        let groups = |list: &Value, value: fn(&Value) -> &Value| -> Vec<(String, f64)> {
+            let pair = |group: &Value| {
+                let name = group["group"].as_str()?.to_owned();
+                Some((name, value(group).as_f64().unwrap_or(f64::NAN)))
+            };
+            list.as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(pair)
+                .collect()
+        };
+        let all = mine["acceptance_length"]["mean"]
+            .as_f64()
+            .unwrap_or(f64::NAN);
+        let by_length = groups(
+            &mine["by_length"],
+            |group| &group["acceptance_length"]["mean"],
+        );
+        let acceptance = std::iter::once(("all".to_owned(), all))
+            .chain(by_length)
+            .collect();
         Ok(Self {
             value: value.to_owned(),
             seed,
             acceptance,
-            loss: groups("loss"),
+            loss: groups(&mine["held_out_loss"], |group| &group["value"]),
             steps: losses.len(),
             train_loss: crate::verbs::exec::ends(&losses).1,
         })

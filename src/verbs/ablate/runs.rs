@@ -57,7 +57,6 @@ pub(super) struct Run {
     seed: u64,
     dir: PathBuf,
     train: Vec<String>,
-    eval: Vec<String>,
 }
 
 impl Run {
@@ -77,45 +76,21 @@ impl Run {
             .join("runs")
             .join(name)
             .join(format!("seed-{seed}"));
-        let path = |path: &Path| path.display().to_string();
-        let mut shared = vec!["--policy".to_owned(), path(&args.policy)];
+        let mut train = vec![
+            "exec".to_owned(),
+            "--policy".to_owned(),
+            shown(&args.policy),
+        ];
         let own = [format!("{}={value}", vary.key), format!("seed={seed}")];
         for set in args.sets.iter().cloned().chain(own) {
-            shared.extend(["--set".to_owned(), set]);
+            train.extend(["--set".to_owned(), set]);
         }
-        let with = |verb: &str, more: Vec<String>| -> Vec<String> {
-            std::iter::once(verb.to_owned())
-                .chain(shared.clone())
-                .chain(more)
-                .collect()
-        };
         let backend = args.backend.name().to_owned();
-        let train = with(
-            "exec",
-            vec!["--backend".into(), backend, "--out".into(), path(&dir)],
-        );
-        let mut eval = vec![
-            "--checkpoint".to_owned(),
-            path(&dir.join("checkpoint")),
-            "--prompts".to_owned(),
-            path(&args.prompts),
-            "--out".to_owned(),
-            path(&dir.join("eval")),
-        ];
-        if let Some(tokens) = args.max_new_tokens {
-            eval.extend(["--max-new-tokens".to_owned(), tokens.to_string()]);
-        }
-        if let Some(prompts) = args.prompts_max {
-            eval.extend(["--prompts-max".to_owned(), prompts.to_string()]);
-        }
-        if let Some(data) = &args.loss_on {
-            eval.extend(["--loss-on".to_owned(), path(data)]);
-        }
+        train.extend(["--backend".into(), backend, "--out".into(), shown(&dir)]);
         Self {
             value: value.to_owned(),
             seed,
             train,
-            eval: with("eval", eval),
             dir,
         }
     }
@@ -124,43 +99,76 @@ impl Run {
         format!("{}, seed {}", self.value, self.seed)
     }
 
-    /// Trains and evaluates. The terminal is the children's meanwhile; of runs beside others, what they say goes to `log.txt`.
+    /// Trains. The terminal is the child's meanwhile; of a run beside others, what it says goes to a log file.
     pub(super) fn make(&self, is_beside_others: bool) -> Result<(), Failure> {
         if self.dir.exists() {
             // What stands there is of an interrupted run, or of other arguments.
             std::fs::remove_dir_all(&self.dir).map_err(|e| {
-                Failure::new(
-                    crate::output::OutputError::CODE,
-                    format!(
-                        "{}: cannot be cleared for a new run: {e}; give --out another directory",
-                        self.dir.display()
-                    ),
-                )
+                let message = format!(
+                    "{}: cannot be cleared for a new run: {e}; give --out another directory",
+                    self.dir.display()
+                );
+                Failure::new(crate::output::OutputError::CODE, message)
             })?;
         }
         let log = is_beside_others.then(|| self.dir.with_extension("log"));
         call(&self.train, log.as_deref())?;
-        call(&self.eval, log.as_deref())?;
         write_atomic(&self.dir.join(ARGUMENTS), self.arguments().as_bytes())?;
         Ok(())
     }
 
-    /// What an earlier call of the same arguments left.
-    pub(super) fn made_before(&self) -> Result<Option<Outcome>, Failure> {
-        let said = std::fs::read_to_string(self.dir.join(ARGUMENTS)).unwrap_or_default();
-        if said != self.arguments() {
-            return Ok(None);
-        }
-        self.read().map(Some)
-    }
-
-    pub(super) fn read(&self) -> Result<Outcome, Failure> {
-        Outcome::read(&self.value, self.seed, &self.dir).map_err(Failure::data)
+    /// Whether an earlier call made it with the same arguments.
+    pub(super) fn is_made(&self) -> bool {
+        let said = std::fs::read_to_string(self.dir.join(ARGUMENTS));
+        said.is_ok_and(|said| said == self.arguments())
     }
 
     fn arguments(&self) -> String {
-        format!("{}\n{}\n", self.train.join("\t"), self.eval.join("\t"))
+        self.train.join("\t") + "\n"
     }
+}
+
+/// Judges the drafters of all runs by the same answers.
+pub(super) fn evaluate(runs: &[Run], args: &AblateArgs) -> Result<Vec<Outcome>, Failure> {
+    let out = args.out.join("eval");
+    let mut eval = vec![
+        "eval".to_owned(),
+        "--policy".to_owned(),
+        shown(&args.policy),
+    ];
+    for set in &args.sets {
+        eval.extend(["--set".to_owned(), set.clone()]);
+    }
+    for run in runs {
+        eval.extend([
+            "--checkpoint".to_owned(),
+            shown(&run.dir.join("checkpoint")),
+        ]);
+    }
+    let more = [
+        ("--prompts", Some(shown(&args.prompts))),
+        ("--prompts-max", args.prompts_max.map(|n| n.to_string())),
+        (
+            "--max-new-tokens",
+            args.max_new_tokens.map(|n| n.to_string()),
+        ),
+        ("--loss-on", args.loss_on.as_deref().map(shown)),
+        // Answers of the target itself are what all are judged by.
+        ("--verify", Some("none".to_owned())),
+        ("--out", Some(shown(&out))),
+    ];
+    for (flag, value) in more {
+        eval.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
+    }
+    call(&eval, None)?;
+    let read = |run: &Run| Outcome::read(&run.value, run.seed, &run.dir, &out);
+    runs.iter()
+        .map(|run| read(run).map_err(Failure::data))
+        .collect()
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
 }
 
 /// Written last, so that it vouches for the run beside it.

@@ -134,6 +134,7 @@ fn slots(tally: &Tally) -> Vec<Value> {
 
 fn bucket(bucket: &Bucket) -> Value {
     json!({
+        "group": bucket.name(),
         "above_tokens": bucket.above,
         "up_to_tokens": bucket.up_to,
         "prompts": bucket.prompts,
