@@ -162,7 +162,10 @@ impl Report {
     }
 
     fn check(&mut self, kind: &'static str, name: &str, error: f64, limit: f64) {
-        let worst = self.worst.entry(kind).or_insert((-1.0, String::new()));
+        let worst = self
+            .worst
+            .entry(kind)
+            .or_insert_with(|| (-1.0, String::new()));
         if error > worst.0 {
             *worst = (error, name.to_owned());
         }

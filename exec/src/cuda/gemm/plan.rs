@@ -207,12 +207,14 @@ pub(super) fn layout(
                 (&raw const count).cast(),
                 size_of::<i32>(),
             )
-            .and(result::set_matrix_layout_attribute(
-                made,
-                Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                (&raw const stride).cast(),
-                size_of::<i64>(),
-            ))
+            .and_then(|()| {
+                result::set_matrix_layout_attribute(
+                    made,
+                    Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                    (&raw const stride).cast(),
+                    size_of::<i64>(),
+                )
+            })
         }
         .named("cublasLtMatrixLayoutSetAttribute")?;
     }
