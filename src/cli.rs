@@ -133,7 +133,7 @@ pub(crate) enum VerifyArg {
 /// Arguments of `dflash eval`
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
-    /// The policy file whose [exec] section names target, tokenizer and data
+    /// The policy file or scenario whose [exec] section names target, tokenizer and data
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: PathBuf,
     /// A checkpoint, or a folder that holds several [default: exec.drafter.path]
@@ -157,6 +157,9 @@ pub(crate) struct EvalArgs {
     /// Upper edges of the length buckets in tokens, e.g. 128,256,512 [default: the policy's buckets]
     #[arg(long, value_name = "TOKENS", value_delimiter = ',')]
     pub(crate) edges: Vec<u32>,
+    /// Samples that training did not see, to measure the loss on as well; any data that exec reads
+    #[arg(long, value_name = "FILE")]
+    pub(crate) loss_on: Option<PathBuf>,
     /// Which drafters decode with the target itself
     #[arg(long, value_enum, default_value = "newest")]
     pub(crate) verify: VerifyArg,
@@ -171,7 +174,7 @@ pub(crate) struct EvalArgs {
 /// Arguments of `dflash regenerate`
 #[derive(Debug, Args)]
 pub(crate) struct RegenerateArgs {
-    /// The policy file whose [exec] section names target and tokenizer
+    /// The policy file or scenario whose [exec] section names target and tokenizer
     #[arg(long, value_name = "FILE", required_unless_present = "target")]
     pub(crate) policy: Option<PathBuf>,
     /// The target instead: a folder or file of a model
@@ -199,7 +202,12 @@ pub(crate) struct RegenerateArgs {
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) max_new_tokens: usize,
     /// 0 takes the most likely token, 1 draws from the target's own distribution
-    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    #[arg(
+        long,
+        value_name = "T",
+        default_value_t = 0.0,
+        allow_negative_numbers = true
+    )]
     pub(crate) temperature: f64,
     /// Seed of all draws
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -151,23 +151,38 @@ impl Input {
     }
 }
 
-/// A policy file by itself, its paths made full; its data is not looked at. A scenario is refused, with what `verb` would take.
-pub(crate) fn policy_alone(
-    path: &Path,
-    sets: &[String],
-    verb: &str,
-) -> Result<PolicyFile, Failure> {
-    match open(&[path.to_path_buf()], sets, 1)? {
-        Input::Scenario { .. } => Err(Failure::usage(format!(
-            "{0}: is a scenario, which may hold ranges; run `dflash sim {0}` and give {verb} the best.toml it writes",
-            path.display()
-        ))),
-        Input::Policy { loaded, file } => {
-            let mut file = *file;
-            file.exec = portable_exec(file.exec, &loaded)?;
-            Ok(file)
+/// What decoding needs of a file: its names, and the section that says which models and data.
+#[derive(Clone, Debug)]
+pub(crate) struct Sections {
+    pub(crate) name: String,
+    pub(crate) seed: u64,
+    pub(crate) workload: Workload,
+    pub(crate) exec: ExecSection,
+}
+
+/// These sections of a policy file, or of a scenario's first point, with full paths. No data is read.
+pub(crate) fn sections(path: &Path, sets: &[String]) -> Result<Sections, Failure> {
+    let (loaded, name, seed, workload, exec) = match open(&[path.to_path_buf()], sets, u64::MAX)? {
+        Input::Policy { loaded, file } => (loaded, file.name, file.seed, file.workload, file.exec),
+        Input::Scenario { loaded, points } => {
+            let point = points.point(0);
+            let file: ScenarioFile = loaded.parse_point(&point)?;
+            loaded.check_point(&point, problems_of_exec(file.exec.as_ref()))?;
+            (loaded, file.name, file.seed, file.workload, file.exec)
         }
-    }
+    };
+    let exec = portable_exec(exec, &loaded)?.ok_or_else(|| {
+        Failure::usage(format!(
+            "{}: has no [exec] section, so it names no target and no tokenizer; add [exec.data], [exec.target] and [exec.drafter]",
+            path.display()
+        ))
+    })?;
+    Ok(Sections {
+        name,
+        seed,
+        workload,
+        exec,
+    })
 }
 
 /// A point with everything it needs.

@@ -6,6 +6,8 @@ mod check;
 mod compare;
 #[path = "cli/desk.rs"]
 mod desk;
+#[path = "cli/eval.rs"]
+mod eval;
 #[path = "cli/exec.rs"]
 mod exec;
 #[path = "cli/inspect.rs"]
@@ -14,6 +16,8 @@ mod inspect;
 mod prepare;
 #[path = "cli/refusals.rs"]
 mod refusals;
+#[path = "cli/regenerate.rs"]
+mod regenerate;
 #[path = "cli/replay.rs"]
 mod replay;
 #[path = "cli/resume.rs"]

@@ -1,14 +1,18 @@
 //! What a file says about running for real: data, target, drafter, optimizer.
 
 mod checkpoint;
+mod data;
+mod loss;
 mod observe;
+mod sliding;
 
-use crate::data::{LossOn, OnBadLine, OverLong, PlainText, Rules, TemplateSource, is_inline};
+use crate::model::SlidingAttention;
+pub use loss::{ChecksSection, LossKind, LossSection};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use checkpoint::{BestBy, CheckpointSection};
+pub use data::{DataSection, TemplateValue};
 pub use observe::{ObserveSection, Tensorboard};
 
 /// The `[exec]` section of a scenario or policy file.
@@ -26,6 +30,12 @@ pub struct ExecSection {
     /// How it is trained.
     #[serde(default)]
     pub optimizer: OptimizerSection,
+    /// What it minimises.
+    #[serde(default)]
+    pub loss: LossSection,
+    /// How hidden states are looked at before they are trained on.
+    #[serde(default)]
+    pub checks: ChecksSection,
     /// When checkpoints are written and which stay.
     #[serde(default)]
     pub checkpoint: CheckpointSection,
@@ -51,6 +61,7 @@ impl ExecSection {
     /// What is wrong, one entry a key.
     pub fn problems(&self) -> Vec<OutOfRange> {
         let mut problems = self.optimizer.problems();
+        problems.extend(self.loss.problems());
         problems.extend(self.checkpoint.problems());
         problems.extend(self.observe.problems());
         let (target, drafter) = (&self.target, &self.drafter);
@@ -90,6 +101,7 @@ impl ExecSection {
                 "exec.drafter.initializer_range",
                 drafter.initializer_range,
             ));
+            problems.extend(drafter.sliding_problems());
         }
         let too_small = least.into_iter().filter(|(_, value, low)| value < low);
         problems.extend(too_small.map(|(key, value, low)| OutOfRange {
@@ -118,146 +130,6 @@ fn spread(key: &'static str, value: f64) -> Option<OutOfRange> {
         limit: "must be finite and above 0".into(),
         way_out: "use 0.02, or up to 0.3 for a small model",
     })
-}
-
-/// Where samples come from and which are taken.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DataSection {
-    /// Files and folders: JSONL or plain text; or one token store. Empty: the sources and documents in this machine's Cargo registry.
-    #[serde(default)]
-    pub paths: Vec<PathBuf>,
-    /// Folder of a token store that `dflash prepare` made from `paths`; samples are read from there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub store: Option<PathBuf>,
-    /// `"byte"`, or a tokenizer.json, the folder that holds one, or a GGUF file.
-    #[serde(default = "byte")]
-    pub tokenizer: String,
-    /// A chat template: a file, or the Jinja text itself. Left out: the tokenizer's own, else ChatML.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chat_template: Option<String>,
-    /// Values that the chat template finds beside the conversation, such as `{ enable_thinking = false }`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub template_values: BTreeMap<String, TemplateValue>,
-    /// What bears loss in a conversation: `"assistant"` turns, the `"last-assistant"` turn, or `"all"`.
-    #[serde(default = "assistant")]
-    pub loss_on: String,
-    /// Longest sample. (tokens)
-    pub max_len: u32,
-    /// What happens to longer ones: `"skip"`, `"truncate"` or `"reject"`.
-    #[serde(default = "skip")]
-    pub over_long: String,
-    /// Fewest tokens that carry loss.
-    #[serde(default = "two")]
-    pub min_loss_tokens: u32,
-    /// What happens at a broken line: `"stop"` or `"skip"`.
-    #[serde(default = "stop")]
-    pub on_bad_line: String,
-    /// At most so many samples, drawn by `samples_seed`; 0 takes all.
-    #[serde(default)]
-    pub samples_max: u32,
-    /// Which samples `samples_max` takes: one choice a seed, whatever the run's own seed is. With one seed, fewer samples are among
-    /// more.
-    #[serde(default)]
-    pub samples_seed: u64,
-    /// Text taken from the Cargo registry when `paths` is empty. (bytes)
-    #[serde(default = "registry_bytes")]
-    pub registry_bytes_max: u64,
-}
-
-/// A value that a chat template finds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum TemplateValue {
-    /// True or false.
-    Flag(bool),
-    /// A whole number.
-    Number(i64),
-    /// A text.
-    Text(String),
-}
-
-impl TemplateValue {
-    fn for_template(&self) -> minijinja::Value {
-        match self {
-            Self::Flag(flag) => (*flag).into(),
-            Self::Number(number) => (*number).into(),
-            Self::Text(text) => text.as_str().into(),
-        }
-    }
-}
-
-fn assistant() -> String {
-    "assistant".into()
-}
-
-fn byte() -> String {
-    "byte".into()
-}
-
-fn skip() -> String {
-    "skip".into()
-}
-
-fn stop() -> String {
-    "stop".into()
-}
-
-const fn two() -> u32 {
-    2
-}
-
-const fn registry_bytes() -> u64 {
-    4 << 20
-}
-
-impl DataSection {
-    /// The file or folder of the tokenizer; none for the byte tokenizer.
-    pub fn tokenizer_path(&self) -> Option<&Path> {
-        (self.tokenizer != byte()).then(|| Path::new(&self.tokenizer))
-    }
-
-    /// The file of the chat template, where the section names one.
-    pub fn chat_template_path(&self) -> Option<&Path> {
-        let value = self.chat_template.as_deref()?;
-        (!is_inline(value)).then(|| Path::new(value))
-    }
-
-    /// The rules of [`crate::data::load`]. Reads the file of the chat template.
-    ///
-    /// # Errors
-    /// A line that names the key, its value and the accepted ones.
-    pub fn rules(&self) -> Result<Rules, String> {
-        let mut rules = Rules::new(self.max_len);
-        rules.over_long = self
-            .over_long
-            .parse::<OverLong>()
-            .map_err(|e| format!("exec.data.over_long: {e}"))?;
-        rules.on_bad_line = self
-            .on_bad_line
-            .parse::<OnBadLine>()
-            .map_err(|e| format!("exec.data.on_bad_line: {e}"))?;
-        rules.loss_on = self
-            .loss_on
-            .parse::<LossOn>()
-            .map_err(|e| format!("exec.data.loss_on: {e}"))?;
-        rules.chat_template = self
-            .chat_template
-            .as_deref()
-            .map(TemplateSource::read)
-            .transpose()
-            .map_err(|e| format!("exec.data.chat_template: {e}"))?;
-        rules.template_values = self
-            .template_values
-            .iter()
-            .map(|(key, value)| (key.clone(), value.for_template()))
-            .collect();
-        rules.min_loss_tokens = self.min_loss_tokens;
-        rules.plain = PlainText::Chunks {
-            tokens_max: self.max_len,
-        };
-        Ok(rules)
-    }
 }
 
 /// The frozen target: a model directory, or random weights of a size.
@@ -327,6 +199,14 @@ pub struct DrafterSection {
     pub anchors: usize,
     /// Decay of the position weights; 0: the usual one for the block size.
     pub gamma: f64,
+    /// Window of sliding layers, which see no context further back; 0: all layers are full, the one
+    /// choice on which vLLM and SGLang agree. (tokens)
+    pub sliding_window: usize,
+    /// With `sliding_window`: so many of the last layers stay full.
+    pub full_layers: usize,
+    /// With `sliding_window`: whether slots of sliding layers see only the slots before them in
+    /// their block. SGLang serves no others.
+    pub sliding_causal: bool,
     /// Standard deviation of random weights.
     pub initializer_range: f64,
     /// The mask token's id; left out: the tokenizer's.
@@ -346,6 +226,9 @@ impl Default for DrafterSection {
             block_size: 8,
             anchors: 16,
             gamma: 0.0,
+            sliding_window: 0,
+            full_layers: 1,
+            sliding_causal: true,
             initializer_range: 0.02,
             mask_token_id: None,
         }
@@ -454,17 +337,17 @@ mod tests {
         ExecSection {
             data: DataSection {
                 paths: vec!["text".into()],
-                tokenizer: byte(),
+                tokenizer: "byte".into(),
                 max_len: 64,
-                over_long: skip(),
+                over_long: "skip".into(),
                 min_loss_tokens: 2,
-                on_bad_line: stop(),
+                on_bad_line: "stop".into(),
                 samples_max: 0,
                 samples_seed: 0,
                 store: None,
                 chat_template: None,
-                template_values: BTreeMap::new(),
-                loss_on: assistant(),
+                template_values: Default::default(),
+                loss_on: "assistant".into(),
                 registry_bytes_max: 0,
             },
             target: TargetSection::default(),
@@ -472,6 +355,8 @@ mod tests {
             optimizer: OptimizerSection::default(),
             checkpoint: CheckpointSection::default(),
             observe: ObserveSection::default(),
+            loss: LossSection::default(),
+            checks: ChecksSection::default(),
         }
     }
 
@@ -510,6 +395,29 @@ mod tests {
         assert_eq!(keys(&loaded), ["exec.target.layers"]);
         loaded.target.path = Some("model".into());
         assert!(keys(&loaded).is_empty());
+    }
+
+    #[test]
+    fn windows_and_losses_that_cannot_be_are_named() {
+        let mut wrong = section();
+        wrong.drafter.sliding_window = 4;
+        wrong.drafter.full_layers = 2;
+        wrong.loss.alpha = 1.5;
+        wrong.loss.temperature = 0.0;
+        wrong.loss.hard_share = f64::NAN;
+        let expected = [
+            "exec.loss.alpha",
+            "exec.loss.temperature",
+            "exec.loss.hard_share",
+            "exec.drafter.sliding_window",
+            "exec.drafter.full_layers",
+        ];
+        assert_eq!(keys(&wrong), expected);
+        wrong = section();
+        wrong.drafter.sliding_window = 64;
+        assert!(keys(&wrong).is_empty());
+        assert_eq!(wrong.drafter.sliding().unwrap().layers, [true, false]);
+        assert_eq!(section().drafter.sliding(), None);
     }
 
     #[test]

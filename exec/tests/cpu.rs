@@ -10,8 +10,10 @@ use exec::checkpoint::Checkpoint;
 use exec::data::{ByteTokenizer, Dataset, Rules, Tokenizer, load};
 use exec::driver::{Driver, Options, RunReport};
 use exec::error::DriverError;
-use exec::model::{Drafter, DrafterConfig, DrafterSize, Target, TargetConfig, Tensors};
-use exec::train::{AdamW, BlockSpec, Optimizer, Schedule};
+use exec::model::{
+    Drafter, DrafterConfig, DrafterSize, SlidingAttention, Target, TargetConfig, Tensors,
+};
+use exec::train::{AdamW, BlockSpec, Objective, Optimizer, Schedule, StepReport};
 use serde_json::json;
 use shared::core::Core;
 use shared::draw::Seed;
@@ -136,34 +138,64 @@ struct Ran {
 fn run(policy: &Policy, epochs: u16, rate: f64, damage: impl Fn(&mut Tensors)) -> Ran {
     let data = data();
     let plan = plan(&data, policy, epochs);
-    run_plan(data, plan, policy, GRAD_ACCUM, rate, damage)
+    let settings = Settings {
+        rate,
+        ..Settings::default()
+    };
+    run_plan(data, plan, policy, &settings, damage)
+}
+
+/// What is trained how.
+struct Settings {
+    grad_accum: u32,
+    rate: f64,
+    objective: Objective,
+    sliding: Option<SlidingAttention>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            grad_accum: GRAD_ACCUM,
+            rate: 1e-3,
+            objective: Objective::CrossEntropy,
+            sliding: None,
+        }
+    }
 }
 
 fn run_plan(
     data: Arc<Dataset>,
     plan: Arc<Plan>,
     policy: &Policy,
-    grad_accum: u32,
-    rate: f64,
+    settings: &Settings,
     damage: impl Fn(&mut Tensors),
 ) -> Ran {
-    let (target, drafter) = models();
+    let (target, mut drafter) = models();
+    if let Some(sliding) = &settings.sliding {
+        let config = drafter.config().clone().with_sliding(sliding.clone());
+        let weights = drafter.weights().clone();
+        drafter = Drafter::from_weights(config.unwrap(), weights, &target, "test").unwrap();
+    }
     let mut weights = drafter.weights().clone();
     damage(&mut weights);
+    let schedule = Schedule::constant(settings.rate);
     let (sender, steps) = channel();
     let setup = CpuSetup {
         plan: Arc::clone(&plan),
         data,
         blocks: BlockSpec::of(drafter.config()),
-        optimizer: Optimizer::new(weights, AdamW::default(), Schedule::constant(rate)).unwrap(),
+        optimizer: Optimizer::new(weights, AdamW::default(), schedule).unwrap(),
         target,
         drafter,
+        objective: settings.objective,
+        recompute_every: 3,
         anchors_max: 4,
         seed: 9,
         steps: Some(sender),
     };
     let backend = Arc::new(Cpu::new(setup, policy).unwrap());
-    let core = Core::new(plan, policy.clone(), grad_accum, Seed(4));
+    let core = Core::new(plan, policy.clone(), settings.grad_accum, Seed(4));
     let mut recorder = Recorder::new(&core);
     let result = Driver::new(core, Arc::clone(&backend), Options::default()).run(&mut recorder);
     let checkpoint = |id| backend.checkpoint(DrafterId(id), "{}".into()).unwrap();
@@ -230,6 +262,49 @@ fn the_loss_falls() {
 }
 
 #[test]
+fn every_objective_and_sliding_layers_teach_the_drafter() {
+    let policy = policy("composed");
+    let trained = |objective: Objective, sliding: Option<SlidingAttention>| {
+        let data = data();
+        let plan = plan(&data, &policy, 6);
+        let settings = Settings {
+            rate: 2e-2,
+            objective,
+            sliding,
+            ..Settings::default()
+        };
+        let ran = run_plan(data, plan, &policy, &settings, |_| ());
+        ran.result.unwrap();
+        ran.recorder.assert_complete();
+        let mean = |steps: &[AppliedStep], of: fn(&StepReport) -> f64| {
+            steps.iter().map(|s| of(&s.report)).sum::<f64>() / steps.len() as f64
+        };
+        let (first, last) = (&ran.steps[..4], &ran.steps[ran.steps.len() - 4..]);
+        let loss = [first, last].map(|steps| mean(steps, |report| report.loss));
+        let accuracy = [first, last].map(|steps| mean(steps, |report| report.accuracy));
+        (loss, accuracy)
+    };
+    let mixed = Objective::Distillation {
+        temperature: 2.0,
+        hard_share: 0.5,
+    };
+    for objective in [Objective::D_PACE, Objective::DISTILLATION, mixed] {
+        let (loss, accuracy) = trained(objective, None);
+        assert!(loss[1] < 0.9 * loss[0], "{objective:?}: {loss:?}");
+        // A random target says little about the data: only tokens of the data teach them.
+        if objective == Objective::D_PACE {
+            assert!(
+                accuracy[1] > accuracy[0] + 0.1,
+                "{objective:?}: {accuracy:?}"
+            );
+        }
+    }
+    let sliding = SlidingAttention::all_but_last(1, 0, 6, true);
+    let (loss, _) = trained(Objective::CrossEntropy, Some(sliding));
+    assert!(loss[1] < 0.8 * loss[0], "sliding: {loss:?}");
+}
+
+#[test]
 fn two_runs_of_a_fixed_assignment_give_the_same_bytes() {
     let slow = Policy {
         overlap: false,
@@ -293,16 +368,20 @@ fn a_run_that_diverges_names_the_step_and_its_microbatches() {
 }
 
 /// Everything in one optimizer step, by so many drafters in microbatches of such limits.
-fn one_step(drafters: u16, limits: Limits) -> AppliedStep {
+fn one_step(drafters: u16, limits: Limits, objective: Objective) -> AppliedStep {
     let policy = Policy {
         drafters,
         depth_total: Some(64),
         ..policy("composed")
     };
     let data = data();
-    let grad_accum = 100;
-    let plan = plan_of(&data, &policy, 1, limits, grad_accum);
-    let ran = run_plan(data, plan, &policy, grad_accum, 1e-3, |_| {});
+    let settings = Settings {
+        grad_accum: 100,
+        objective,
+        ..Settings::default()
+    };
+    let plan = plan_of(&data, &policy, 1, limits, settings.grad_accum);
+    let ran = run_plan(data, plan, &policy, &settings, |_| {});
     ran.result.unwrap();
     assert_eq!(ran.steps.len(), 1);
     ran.steps.into_iter().next().unwrap()
@@ -310,7 +389,17 @@ fn one_step(drafters: u16, limits: Limits) -> AppliedStep {
 
 #[test]
 fn a_step_s_gradient_depends_neither_on_drafters_nor_on_microbatches() {
-    let whole = one_step(1, LIMITS).report;
+    for objective in [
+        Objective::CrossEntropy,
+        Objective::D_PACE,
+        Objective::DISTILLATION,
+    ] {
+        same_steps(objective);
+    }
+}
+
+fn same_steps(objective: Objective) {
+    let whole = one_step(1, LIMITS, objective).report;
     let close = |a: f64, b: f64| (a - b).abs() <= 2e-6 * b.abs();
     let small = Limits {
         token_budget: 28,
@@ -320,9 +409,9 @@ fn a_step_s_gradient_depends_neither_on_drafters_nor_on_microbatches() {
         token_budget: 400,
         batch_max: 16,
     };
-    for drafters in 1..=3 {
+    for drafters in 1..=4 {
         for limits in [LIMITS, small, large] {
-            let report = one_step(drafters, limits).report;
+            let report = one_step(drafters, limits, objective).report;
             let what = format!("{drafters} drafters, {limits:?}: {report:?} against {whole:?}");
             assert!(close(report.loss, whole.loss), "{what}");
             assert!(close(report.grad_norm, whole.grad_norm), "{what}");

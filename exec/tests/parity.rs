@@ -18,6 +18,10 @@ fn case() -> Case {
 }
 
 #[test]
+#[expect(
+    clippy::print_stdout,
+    reason = "how close it came is worth reading when the test passes too"
+)]
 fn everything_recorded_matches_on_the_cpu_in_f32() {
     let case = case();
     let mut subject = CpuSubject::load(&case).unwrap();

@@ -5,7 +5,9 @@ use super::frame::Frame;
 use super::legend::{Key, draw_legend};
 use super::marker::draw_marker;
 use super::sheet::{Point, Sheet, Text};
-use super::style::{LINE_WIDTH, MARGIN, MARKER_RADIUS, TEXT_SIZE, THIN_WIDTH, faint, series_color};
+use super::style::{
+    GREY, LINE_WIDTH, MARGIN, MARKER_RADIUS, TEXT_SIZE, THIN_WIDTH, faint, series_color,
+};
 use super::{Figure, Heading};
 
 /// Acceptance length of one checkpoint.
@@ -86,7 +88,11 @@ impl Acceptance {
             };
             (Key::Series(index), format!("{}{length}", series.name))
         };
-        self.series.iter().enumerate().map(entry).collect()
+        let mut entries: Vec<_> = self.series.iter().enumerate().map(entry).collect();
+        if self.has_steps() {
+            entries.push((Key::Line(GREY, THIN_WIDTH), "target alone (τ 1)".to_owned()));
+        }
+        entries
     }
 
     fn draw_steps(&self, sheet: &mut Sheet, from: Point, to: Point) {
@@ -96,13 +102,18 @@ impl Acceptance {
         let frame = Frame::within(
             from,
             to,
-            Axis::time("Optimizer step", self.steps.iter().map(|p| p.step)).whole_ticks(),
+            Axis::from_zero("Optimizer step", self.steps.iter().map(|p| p.step)).whole_ticks(),
             Axis::linear(
                 "Acceptance length [tokens per target forward]",
                 values.chain(others).chain([1.0]),
             ),
         );
         frame.draw(sheet);
+        let alone = [
+            (frame.left, frame.y_at(1.0)),
+            (frame.right, frame.y_at(1.0)),
+        ];
+        sheet.path(&alone, GREY, THIN_WIDTH);
         for (index, series) in self.series.iter().enumerate().skip(1) {
             if series.length.is_finite() {
                 let y = frame.y_at(series.length);
@@ -133,7 +144,7 @@ impl Acceptance {
         let frame = Frame::within(
             from,
             to,
-            Axis::linear("Slot of the block", [1.0, most.max(2) as f64]).whole_ticks(),
+            Axis::exact("Slot of the block", 0.5, most.max(1) as f64 + 0.5).whole_ticks(),
             Axis::from_zero(
                 "Rounds accepted up to this slot [%]",
                 shares.map(|share| 100.0 * share),

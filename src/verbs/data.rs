@@ -58,13 +58,12 @@ impl Source {
 
     /// The store that the section reads from, and the inputs to compare it with: none where the store itself is the input.
     fn store(&self, section: &DataSection) -> Result<Option<(PathBuf, &[PathBuf])>, Failure> {
-        let is_store = |path: &&PathBuf| token_store::is_store(path);
-        let named = section.paths.iter().find(is_store);
+        let named = store_among(&section.paths);
         match (&section.store, named) {
             (Some(store), None) => Ok(Some((store.clone(), &self.inputs))),
-            (None, Some(store)) if section.paths.len() == 1 => Ok(Some((store.clone(), &[]))),
+            (None, Some(store)) if section.paths.len() == 1 => Ok(Some((store.into(), &[]))),
             (_, Some(store)) => {
-                let dir = store.clone();
+                let dir = store.into();
                 Err(of_data(StoreError::Mixed { dir }.into()))
             }
             (None, None) => Ok(None),

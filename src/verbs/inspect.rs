@@ -2,8 +2,9 @@
 
 use crate::cli::{EngineArg, InspectArgs};
 use crate::failure::Failure;
-use crate::terminal::say;
+use crate::terminal::{bar, say};
 use exec::checkpoint::{Check, Engine, InspectError, Inspection, Severity, TargetFacts, inspect};
+use indicatif::ProgressBar;
 use serde_json::json;
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
@@ -14,7 +15,16 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     };
     let target = args.target.as_deref().map(TargetFacts::read);
     let target = target.transpose().map_err(of_inspect)?;
-    let inspection = inspect(&args.dir, target.as_ref()).map_err(of_inspect)?;
+    let mut shown: Option<ProgressBar> = None;
+    let mut progress = |read, total| {
+        let shown = shown.get_or_insert_with(|| bar(total, "bytes of weights"));
+        shown.set_position(read);
+    };
+    let inspected = inspect(&args.dir, target.as_ref(), &mut progress);
+    if let Some(shown) = shown {
+        shown.finish_and_clear();
+    }
+    let inspection = inspected.map_err(of_inspect)?;
     let asked = |check: &&Check| check.engines.iter().any(|e| engines.contains(e));
     let checks: Vec<&Check> = inspection.checks.iter().filter(asked).collect();
     if args.json {

@@ -74,7 +74,7 @@ mix_step_min = 2
 "#;
 
 /// A sequence of `tokens` bytes that a small drafter learns something of.
-fn sequence(tokens: usize) -> String {
+pub(super) fn sequence(tokens: usize) -> String {
     "the drafter drafts what the target takes. "
         .chars()
         .cycle()
@@ -234,6 +234,44 @@ fn training_on_the_cpu_learns_and_leaves_a_drafter_that_serving_engines_load() {
     let latest = desk.read("run/checkpoint/latest");
     assert_eq!(latest.trim(), format!("step-{}", losses.len()));
     desk.run("replay run/trace.txt").exits(0);
+}
+
+#[test]
+fn every_loss_and_sliding_layers_train_on_the_cpu() {
+    let desk = tiny();
+    let mut drafters = BTreeSet::new();
+    for (out, set) in [
+        ("entropy", "exec.loss.kind=cross-entropy"),
+        ("pace", "exec.loss.kind=d-pace"),
+        (
+            "distilled",
+            "exec.loss.kind=distillation --set model.bytes_per_token=192",
+        ),
+        (
+            "sliding",
+            "exec.drafter.sliding_window=8 --set exec.drafter.full_layers=0",
+        ),
+    ] {
+        desk.run(&format!(
+            "exec --policy sim/best.toml --backend cpu --out {out} --set {set}"
+        ))
+        .exits(0)
+        .says(&["loss "]);
+        drafters.insert(checkpoint(&desk, out, "model.safetensors"));
+    }
+    assert_eq!(drafters.len(), 4, "each trains another drafter");
+    let config = checkpoint(&desk, "sliding", "config.json");
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    assert_eq!(config["layer_types"][0], "sliding_attention");
+    assert_eq!(
+        (&config["sliding_window"], &config["is_causal"]),
+        (&8.into(), &true.into())
+    );
+    // The last hidden state counts in what is handed over.
+    refused(&desk, "--backend cpu --set exec.loss.kind=distillation", 2).complains(&[
+        "2 layers and the last hidden state x 16 features",
+        "set model.bytes_per_token = 192",
+    ]);
 }
 
 #[test]
@@ -524,6 +562,15 @@ fn values_that_no_run_can_have_are_refused_with_their_key() {
         (
             "exec.target.initializer_range=nan",
             ["exec.target.initializer_range: NaN must be finite", "use "],
+        ),
+        ("exec.loss.kind=focal", ["focal", "cross-entropy"]),
+        (
+            "exec.loss.alpha=2",
+            ["exec.loss.alpha: 2 must be from 0 to 1", "0.5"],
+        ),
+        (
+            "exec.drafter.sliding_window=3 --set exec.drafter.full_layers=0",
+            ["exec.drafter.sliding_window: 3 must hold a block", "2048"],
         ),
         (
             "exec.target.layers=0",

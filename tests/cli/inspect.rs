@@ -15,7 +15,7 @@ fn trained() -> Desk {
 fn a_drafter_trained_here_loads_and_broken_ones_are_refused_with_the_reason() {
     let desk = trained();
     desk.run("inspect run").exits(0).says(&[
-        "manifest.json  every file is as it was written at step ",
+        "every file is as it was written at step ",
         "14 by name and shape (3 + 11 a layer)",
         "vLLM loads it",
         "SGLang loads it",

@@ -27,7 +27,7 @@ pub fn recomputed(
     let given = Row::of(&states.features, row, batch.lengths[row])?;
     let wanted = Row::of(&right.features, 0, batch.lengths[row])?;
     let error = given.distance(&wanted);
-    if !(error <= allowed) {
+    if !is_within(error, allowed) {
         let case = Case {
             target,
             states,
@@ -42,7 +42,7 @@ pub fn recomputed(
     if let (Some(given), Some(wanted)) = (&states.last_hidden, &right.last_hidden) {
         let given = Row::of(given, row, batch.lengths[row])?;
         let error = given.distance(&Row::of(wanted, 0, batch.lengths[row])?);
-        if !(error <= allowed) {
+        if !is_within(error, allowed) {
             return Err(BadStates::LastHidden {
                 row,
                 error,
@@ -51,6 +51,11 @@ pub fn recomputed(
         }
     }
     Ok(())
+}
+
+/// An error that is no number is within nothing.
+fn is_within(error: f64, allowed: f64) -> bool {
+    error <= allowed
 }
 
 /// Most that states stored in f32 may be off: batched and padded products round otherwise, by about
@@ -151,7 +156,7 @@ impl Case<'_> {
         let tokens = 0..self.given.0.len();
         let off = |&position: &usize| {
             let error = self.given.distance_at(&self.wanted, position);
-            !(error <= FAR * self.allowed)
+            !is_within(error, FAR * self.allowed)
         };
         // A target is causal: states are right up to the first token that is another one, and none
         // behind it is.

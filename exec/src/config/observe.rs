@@ -2,7 +2,7 @@
 
 use super::OutOfRange;
 use serde::{Deserialize, Serialize};
-use std::net::ToSocketAddrs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The `[exec.observe]` section; everything is off by default.
@@ -45,15 +45,12 @@ impl Tensorboard {
 impl ObserveSection {
     /// What is wrong, one entry a key.
     pub(super) fn problems(&self) -> Option<OutOfRange> {
-        let is_address = |text: &str| {
-            text.to_socket_addrs()
-                .is_ok_and(|mut found| found.next().is_some())
-        };
-        let is_wrong = !self.prometheus.is_empty() && !is_address(&self.prometheus);
+        let is_address = self.prometheus.parse::<SocketAddr>().is_ok();
+        let is_wrong = !self.prometheus.is_empty() && !is_address;
         is_wrong.then(|| OutOfRange {
             key: "exec.observe.prometheus",
             value: format!("{:?}", self.prometheus),
-            limit: "must be an address of this machine and a port".into(),
+            limit: "must be an IP address of this machine and a port".into(),
             way_out: "write one such as \"127.0.0.1:9464\"",
         })
     }

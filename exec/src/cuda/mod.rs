@@ -17,6 +17,7 @@ pub mod drafter;
 mod error;
 mod gemm;
 mod kernels;
+mod pinned;
 mod pool;
 pub mod target;
 
@@ -25,5 +26,6 @@ pub use error::CudaError;
 pub(crate) use error::Named;
 pub use gemm::{Gemm, Matrix, Output, Tuning};
 pub use kernels::{Kernel, Module, Source, compile, compiler_version};
+pub use pinned::PinnedBuffer;
 pub(crate) use pool::round_up as piece_bytes;
-pub use pool::{Buffer, Element, PinnedBuffer, Pool, Ptr};
+pub use pool::{Buffer, Element, Pool, Ptr};

@@ -1,15 +1,12 @@
 //! The samples of a run: in memory, or in a token store that is mapped.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::chat::Tokens;
 use super::counts::{Counts, DropReason};
 use super::digest::{Digest, scrambled};
-use super::error::{Place, Result};
-use super::loader::Sink;
-use super::source_file::Seen;
+use super::error::Place;
+use super::owned::Owned;
 use super::token_store::Mapped;
 
 /// One training sequence.
@@ -90,11 +87,9 @@ impl Dataset {
 
     /// Loss-bearing tokens of all samples.
     pub fn loss_tokens(&self) -> u64 {
-        let of = |i| {
-            self.mask(i)
-                .iter()
-                .map(|&flag| u64::from(flag))
-                .sum::<u64>()
+        let of = |i| match &self.samples {
+            Samples::Owned(owned) => owned.loss_tokens(self.stored(i)),
+            Samples::Mapped(mapped) => mapped.loss_tokens(self.stored(i)),
         };
         (0..self.len()).map(of).sum()
     }
@@ -260,87 +255,13 @@ pub(super) fn add_sample(digest: &mut Digest, ids: &[u32], mask: &[u8]) {
     digest.add(mask);
 }
 
-/// Samples in memory, stored flat.
-#[derive(Debug, Clone)]
-pub(super) struct Owned {
-    ids: Vec<u32>,
-    mask: Vec<u8>,
-    /// Where each sample begins in `ids`, and after the last the end.
-    offsets: Vec<u64>,
-    files: Vec<PathBuf>,
-    /// File and line at which each sample begins.
-    places: Vec<(u32, u32)>,
-    /// Names of all samples, one behind another, and where each ends.
-    names: String,
-    name_ends: Vec<u64>,
-    /// File and line of every record that became no sample.
-    dropped: Vec<(u32, u32, DropReason)>,
-}
-
-impl Owned {
-    pub(super) fn new() -> Self {
-        Self {
-            ids: Vec::new(),
-            mask: Vec::new(),
-            offsets: vec![0],
-            files: Vec::new(),
-            places: Vec::new(),
-            names: String::new(),
-            name_ends: Vec::new(),
-            dropped: Vec::new(),
-        }
-    }
-
-    fn name(&self, i: usize) -> &str {
-        let start = i.checked_sub(1).map_or(0, |before| self.name_ends[before]);
-        &self.names[start as usize..self.name_ends[i] as usize]
-    }
-
-    fn last_file(&self) -> u32 {
-        let last = self
-            .files
-            .len()
-            .checked_sub(1)
-            .expect("a record comes from a file");
-        u32::try_from(last).expect("there are at most u32::MAX files")
-    }
-}
-
-impl Sink for Owned {
-    fn begin_file(&mut self, path: &Path) -> Result<()> {
-        self.files.push(path.to_path_buf());
-        Ok(())
-    }
-
-    fn end_file(&mut self, _: &Path, _: Seen) -> Result<()> {
-        Ok(())
-    }
-
-    fn sample(&mut self, tokens: &Tokens, line: u32, name: Option<&str>) -> Result<()> {
-        assert_eq!(
-            tokens.ids.len(),
-            tokens.mask.len(),
-            "a mask is as long as its ids"
-        );
-        assert!(!tokens.ids.is_empty(), "no sample is empty");
-        self.ids.extend_from_slice(&tokens.ids);
-        self.mask.extend_from_slice(&tokens.mask);
-        self.offsets.push(self.ids.len() as u64);
-        self.places.push((self.last_file(), line));
-        self.names.push_str(name.unwrap_or(""));
-        self.name_ends.push(self.names.len() as u64);
-        Ok(())
-    }
-
-    fn dropped(&mut self, line: u32, reason: DropReason) -> Result<()> {
-        self.dropped.push((self.last_file(), line, reason));
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::data::chat::Tokens;
+    use crate::data::loader::Sink;
 
     fn of(samples: &[&[u32]], mask: &[u8]) -> Dataset {
         let mut owned = Owned::new();

@@ -9,14 +9,15 @@ use rayon::prelude::*;
 use super::bad_record::BadRecord;
 use super::blocks::Blocks;
 use super::chat::Tokens;
-use super::chat_format::{ChatFault, ChatFormat};
+use super::chat_format::ChatFormat;
 use super::counts::{Counts, DropReason};
-use super::dataset::{Dataset, Owned};
+use super::dataset::Dataset;
 use super::digest::Digest;
 use super::error::{DataError, Place, Result};
 use super::lines::Lines;
-use super::record::Record;
-use super::rules::{LossOn, OnBadLine, OverLong, PlainText, Rules};
+use super::owned::Owned;
+use super::reader::{Line, Read, Reader};
+use super::rules::{OnBadLine, OverLong, PlainText, Rules};
 use super::source_file::{Seen, SourceFile};
 use super::tokenizer::{EncodeError, Tokenizer};
 use super::walk::{self, Format};
@@ -345,76 +346,6 @@ pub(super) trait Sink {
     fn sample(&mut self, tokens: &Tokens, line: u32, name: Option<&str>) -> Result<()>;
     /// A record became none.
     fn dropped(&mut self, line: u32, reason: DropReason) -> Result<()>;
-}
-
-/// What a line of JSONL turned out to be.
-enum Line {
-    Blank,
-    Read(Read),
-    Bad(BadRecord),
-    Failed(EncodeError),
-}
-
-/// A record's tokens, before the rules.
-struct Read {
-    tokens: Tokens,
-    /// Its `id`.
-    name: Option<String>,
-    /// Answers that should bear loss and do not.
-    answers_unlearned: u64,
-}
-
-impl Read {
-    fn of(tokens: Tokens) -> Self {
-        Self {
-            tokens,
-            name: None,
-            answers_unlearned: 0,
-        }
-    }
-}
-
-/// What reading a line takes; shared by threads.
-struct Reader<'a> {
-    tokenizer: &'a Tokenizer,
-    chat: &'a ChatFormat<'a>,
-    loss_on: LossOn,
-}
-
-impl Reader<'_> {
-    fn line(&self, line: Result<String, BadRecord>) -> Line {
-        let parsed = match line {
-            Ok(line) if line.trim().is_empty() => return Line::Blank,
-            Ok(line) => Record::parse_with_id(&line),
-            Err(reason) => Err(reason),
-        };
-        let (record, name) = match parsed {
-            Ok(parsed) => parsed,
-            Err(reason) => return Line::Bad(reason),
-        };
-        match self.tokens(record) {
-            Ok((tokens, answers_unlearned)) => Line::Read(Read {
-                tokens,
-                name,
-                answers_unlearned,
-            }),
-            Err(ChatFault::Record(reason)) => Line::Bad(reason),
-            Err(ChatFault::Encode(error)) => Line::Failed(error),
-        }
-    }
-
-    /// Chat and text go through the tokenizer, ids are taken as they are.
-    fn tokens(&self, record: Record) -> Result<(Tokens, u64), ChatFault> {
-        match record {
-            Record::Tokens(tokens) => Ok((tokens, 0)),
-            Record::Chat(conversation) => self.chat.encode(&conversation, self.loss_on),
-            Record::Text(text) => {
-                let ids = self.tokenizer.encode(&text)?;
-                let mask = vec![1; ids.len()];
-                Ok((Tokens { ids, mask }, 0))
-            }
-        }
-    }
 }
 
 /// Bytes of lines that are in memory at once: enough to keep every core busy.

@@ -28,6 +28,8 @@ mod digest;
 mod error;
 mod lines;
 mod loader;
+mod owned;
+mod reader;
 mod record;
 mod registry;
 mod rules;

@@ -495,8 +495,7 @@ fn jsonl_may_be_gzip() {
     // Two members behind each other, as `cat` joins them.
     let (first, second) = lines.split_once('\n').expect("two lines");
     let joined = [packed(&format!("{first}\n")), packed(second)].concat();
-    let whole = case("d.jsonl.gz", joined);
-    let dataset = whole.dataset();
+    let dataset = case("d.jsonl.gz", joined).dataset();
     assert_eq!((dataset.len(), dataset.name(1)), (2, Some("b")));
     assert!(dataset.place(1).to_string().ends_with("d.jsonl.gz:2"));
     let cut = &packed(lines)[..20];

@@ -1,6 +1,7 @@
 //! `config.json` of targets and drafters.
 
 mod fields;
+mod hybrid;
 mod rotary;
 mod sliding;
 mod target;
@@ -15,8 +16,9 @@ use super::{ModelError, default_target_layer_ids};
 use fields::Fields;
 pub use sliding::SlidingAttention;
 
+pub use hybrid::Hybrid;
 pub use rotary::Rotary;
-pub use target::{Family, TargetConfig};
+pub use target::{Family, LayerKind, TargetConfig};
 
 /// The shape of a decoder; fields have the names of config.json.
 #[derive(Debug, Clone, PartialEq)]

@@ -7,6 +7,8 @@ mod layer;
 mod network;
 mod session;
 mod sight;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 

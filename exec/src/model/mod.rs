@@ -27,7 +27,8 @@ mod target;
 pub use batch::{PaddedBatch, Sample};
 pub use candle_core::Device;
 pub use config::{
-    DrafterConfig, DrafterSize, Family, Geometry, Rotary, SlidingAttention, TargetConfig,
+    DrafterConfig, DrafterSize, Family, Geometry, Hybrid, LayerKind, Rotary, SlidingAttention,
+    TargetConfig,
 };
 pub use drafter::{Drafter, DrafterSession};
 pub use error::ModelError;

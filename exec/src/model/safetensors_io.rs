@@ -12,13 +12,24 @@ use super::{DrafterConfig, ModelError, Tensors, drafter_shapes};
 /// Loads all tensors of a model directory as f32: `model.safetensors`, or the shards that
 /// `model.safetensors.index.json` lists.
 pub(super) fn load_dir(dir: &Path, device: &Device) -> Result<Tensors, ModelError> {
+    load_dir_as(dir, device, |name| Some(name.to_owned()))
+}
+
+/// The same under other names; tensors that `rename` gives none are left in their files.
+pub(super) fn load_dir_as(
+    dir: &Path,
+    device: &Device,
+    rename: impl Fn(&str) -> Option<String>,
+) -> Result<Tensors, ModelError> {
     let index = dir.join("model.safetensors.index.json");
-    if !index.exists() {
-        return load_file(&dir.join("model.safetensors"), device);
-    }
+    let files = match index.exists() {
+        true => shards(&index)?,
+        false => BTreeSet::from(["model.safetensors".to_owned()]),
+    };
     let mut tensors = Tensors::new();
-    for shard in shards(&index)? {
-        tensors.extend(load_file(&dir.join(shard), device)?);
+    for file in files {
+        let path = dir.join(file);
+        tensors.extend(decode_as(&read(&path)?, &path, device, &rename)?);
     }
     Ok(tensors)
 }
@@ -37,10 +48,6 @@ fn shards(index: &Path) -> Result<BTreeSet<String>, ModelError> {
     Ok(index.weight_map.into_values().collect())
 }
 
-fn load_file(path: &Path, device: &Device) -> Result<Tensors, ModelError> {
-    decode(&read(path)?, path, device)
-}
-
 fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
     std::fs::read(path).map_err(|source| ModelError::Read {
         path: path.to_owned(),
@@ -50,6 +57,15 @@ fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
 
 /// Reads safetensors bytes; every tensor is widened (or narrowed) to f32. `path` is for errors.
 pub(crate) fn decode(bytes: &[u8], path: &Path, device: &Device) -> Result<Tensors, ModelError> {
+    decode_as(bytes, path, device, |name| Some(name.to_owned()))
+}
+
+fn decode_as(
+    bytes: &[u8],
+    path: &Path,
+    device: &Device,
+    rename: impl Fn(&str) -> Option<String>,
+) -> Result<Tensors, ModelError> {
     let damaged = |problem: String| ModelError::Safetensors {
         path: path.to_owned(),
         problem,
@@ -57,16 +73,17 @@ pub(crate) fn decode(bytes: &[u8], path: &Path, device: &Device) -> Result<Tenso
     let file = SafeTensors::deserialize(bytes).map_err(|error| damaged(error.to_string()))?;
     let mut tensors = Tensors::new();
     for (name, view) in file.iter() {
+        let Some(own_name) = rename(name) else {
+            continue;
+        };
         let values = widen(&view).ok_or_else(|| {
             damaged(format!(
                 "{name} is {:?}; only BF16, F16, F32 and F64 are read",
                 view.dtype()
             ))
         })?;
-        tensors.insert(
-            name.to_owned(),
-            Tensor::from_vec(values, view.shape(), device)?,
-        );
+        let tensor = Tensor::from_vec(values, view.shape(), device)?;
+        tensors.insert(own_name, tensor);
     }
     Ok(tensors)
 }

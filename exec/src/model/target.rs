@@ -3,6 +3,7 @@
 mod attention;
 mod cache;
 mod capture;
+mod delta;
 mod layer;
 mod names;
 mod pass;
@@ -14,13 +15,13 @@ use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
 
-use super::config::TargetConfig;
+use super::config::{Family, TargetConfig};
 use super::gguf::{GgufFile, is_gguf};
 use super::normal::normals;
 use super::ops::{linear, rms_norm};
 use super::{ModelError, PaddedBatch, Tensors, safetensors_io};
 use cache::LayerCache;
-use layer::Layer;
+use layer::{Layer, stored_norm};
 use pass::{Pass, Span};
 
 pub use names::target_shapes;
@@ -73,7 +74,8 @@ impl Target {
             (config, tensors)
         } else {
             let config = TargetConfig::load(path)?;
-            (config, safetensors_io::load_dir(path, device)?)
+            let tensors = safetensors_io::load_dir_as(path, device, names::own_name)?;
+            (config, tensors)
         };
         if config.tie_word_embeddings {
             // Some files repeat the embedding under the second name.
@@ -92,12 +94,17 @@ impl Target {
         captured: &[usize],
         device: &Device,
     ) -> Result<Self, ModelError> {
-        let tensors = random(
-            &target_shapes(&config),
-            config.initializer_range,
-            seed,
-            device,
-        )?;
+        let shapes = target_shapes(&config);
+        let mut tensors = random(&shapes, config.initializer_range, seed, device)?;
+        if matches!(config.family, Family::Qwen3_5(_)) {
+            // Norms are stored minus 1; rates of decay begin at 1 with no offset.
+            for (_, vector) in tensors
+                .iter_mut()
+                .filter(|(name, tensor)| tensor.rank() == 1 && !name.ends_with(names::DELTA_NORM))
+            {
+                *vector = vector.zeros_like()?;
+            }
+        }
         Self::from_tensors(config, &tensors, captured, "random target")
     }
 
@@ -123,10 +130,10 @@ impl Target {
         let embed = tensors[EMBED].clone();
         Ok(Self {
             lm_head: tensors.get(LM_HEAD).unwrap_or(&embed).clone(),
-            norm: tensors[NORM].clone(),
+            norm: stored_norm(&tensors[NORM], &config.family)?,
             layers: (0..g.num_hidden_layers)
                 .map(|n| Layer::of(tensors, n, &config))
-                .collect(),
+                .collect::<candle_core::Result<_>>()?,
             captured: captured.to_vec(),
             last_hidden: false,
             storage: DType::F32,
@@ -160,6 +167,11 @@ impl Target {
     /// The captured layers, in the order in which their outputs are concatenated.
     pub fn captured(&self) -> &[usize] {
         &self.captured
+    }
+
+    /// Whether `forward` also gives the last hidden state.
+    pub fn gives_last_hidden(&self) -> bool {
+        self.last_hidden
     }
 
     /// The target's config.

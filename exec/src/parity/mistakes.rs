@@ -55,7 +55,7 @@ impl<'a> Mistaken<'a> {
     }
 
     /// Asserts that quantities of each kind are far off.
-    fn is_noticed_in(self, kinds: &[Kind]) {
+    fn shows_in(self, kinds: &[Kind]) {
         let found = self.compared();
         for kind in kinds {
             let excess = found.excess(*kind);
@@ -151,7 +151,7 @@ fn a_block_that_sees_its_anchor_s_own_state() {
         let kept = parts.starts.iter_mut().filter(|start| **start > 0);
         kept.for_each(|start| *start += 1);
     };
-    mistaken.is_noticed_in(&[Kind::Hidden, Kind::Logits, Kind::Gradients, Kind::Weights]);
+    mistaken.shows_in(&[Kind::Hidden, Kind::Logits, Kind::Gradients, Kind::Weights]);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn labels_one_token_late() {
     let case = case();
     let mut mistaken = Mistaken::none(&case);
     mistaken.plan = |_, parts| parts.labels.rotate_left(1);
-    mistaken.is_noticed_in(&[Kind::Loss, Kind::Metrics, Kind::Gradients, Kind::Weights]);
+    mistaken.shows_in(&[Kind::Loss, Kind::Metrics, Kind::Gradients, Kind::Weights]);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn positions_one_too_high() {
     let case = case();
     let mut mistaken = Mistaken::none(&case);
     mistaken.plan = |_, parts| parts.positions.iter_mut().for_each(|p| *p += 1);
-    mistaken.is_noticed_in(&[Kind::Hidden, Kind::Gradients]);
+    mistaken.shows_in(&[Kind::Hidden, Kind::Gradients]);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_mask_that_leaks_over_samples() {
         ),
         Key::Slot { .. } => sees(drafter, q, key),
     });
-    mistaken.is_noticed_in(&[Kind::Hidden, Kind::Logits]);
+    mistaken.shows_in(&[Kind::Hidden, Kind::Logits]);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_mask_that_leaks_over_blocks() {
         Key::Slot { row, block, .. } => row == q.row && (block == 0 || block == q.block),
         Key::Context { .. } => sees(drafter, q, key),
     });
-    mistaken.is_noticed_in(&[Kind::Hidden, Kind::Logits]);
+    mistaken.shows_in(&[Kind::Hidden, Kind::Logits]);
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_block_that_is_causal_where_it_should_see_all_of_itself() {
         Key::Slot { slot, .. } => sees(drafter, q, key) && slot <= q.slot,
         Key::Context { .. } => sees(drafter, q, key),
     });
-    mistaken.is_noticed_in(&[Kind::Hidden, Kind::Logits]);
+    mistaken.shows_in(&[Kind::Hidden, Kind::Logits]);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn padding_that_is_attended() {
         }
         Key::Slot { .. } => sees(drafter, q, key),
     });
-    mistaken.is_noticed_in(&[Kind::Hidden, Kind::Logits]);
+    mistaken.shows_in(&[Kind::Hidden, Kind::Logits]);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_denominator_of_each_microbatch_or_rank() {
             tally: part.tally.clone(),
         }
     };
-    mistaken.is_noticed_in(&[
+    mistaken.shows_in(&[
         Kind::Loss,
         Kind::Gradients,
         Kind::Weights,
@@ -257,12 +257,12 @@ fn layers_captured_one_too_late_or_in_another_order() {
     let case = case();
     let later: Vec<usize> = case.json.target_layer_ids.iter().map(|id| id + 1).collect();
     let right = CpuSubject::with(&case, &later, AdamW::default()).unwrap();
-    Mistaken::over(&case, right).is_noticed_in(&[Kind::Features, Kind::Hidden, Kind::Gradients]);
+    Mistaken::over(&case, right).shows_in(&[Kind::Features, Kind::Hidden, Kind::Gradients]);
 
     let mut swapped = case.json.target_layer_ids.clone();
     swapped.swap(0, 1);
     let right = CpuSubject::with(&case, &swapped, AdamW::default()).unwrap();
-    Mistaken::over(&case, right).is_noticed_in(&[Kind::Features, Kind::Hidden, Kind::Gradients]);
+    Mistaken::over(&case, right).shows_in(&[Kind::Features, Kind::Hidden, Kind::Gradients]);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn features_one_position_early() {
         let last = features.narrow(1, tokens - 1, 1).unwrap();
         Tensor::cat(&[rest, last], 1).unwrap()
     };
-    mistaken.is_noticed_in(&[Kind::Features, Kind::Hidden, Kind::Gradients]);
+    mistaken.shows_in(&[Kind::Features, Kind::Hidden, Kind::Gradients]);
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn a_last_hidden_state_before_the_norm() {
             .unwrap();
         Some(raw.features)
     };
-    mistaken.is_noticed_in(&[Kind::LastHidden]);
+    mistaken.shows_in(&[Kind::LastHidden]);
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_supervised_anchor() {
             weights[0] = (1.0 / case.blocks.gamma).exp();
         }
     };
-    mistaken.is_noticed_in(&[Kind::SlotWeights, Kind::Denominator, Kind::Gradients]);
+    mistaken.shows_in(&[Kind::SlotWeights, Kind::Denominator, Kind::Gradients]);
 }
 
 #[test]
@@ -322,14 +322,14 @@ fn a_decay_that_begins_one_slot_late() {
             .iter_mut()
             .for_each(|weight| *weight *= factor);
     };
-    mistaken.is_noticed_in(&[Kind::SlotWeights, Kind::Denominator]);
+    mistaken.shows_in(&[Kind::SlotWeights, Kind::Denominator]);
 
     let mut flat = Mistaken::none(&case);
     flat.plan = |_, parts| {
         let supervised = parts.weights.iter_mut().filter(|weight| **weight > 0.0);
         supervised.for_each(|weight| *weight = 1.0);
     };
-    flat.is_noticed_in(&[Kind::SlotWeights, Kind::Denominator, Kind::Gradients]);
+    flat.shows_in(&[Kind::SlotWeights, Kind::Denominator, Kind::Gradients]);
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn supervision_that_ends_at_the_first_gap() {
             }
         }
     };
-    mistaken.is_noticed_in(&[Kind::SlotWeights, Kind::Denominator, Kind::Gradients]);
+    mistaken.shows_in(&[Kind::SlotWeights, Kind::Denominator, Kind::Gradients]);
 }
 
 #[test]

@@ -8,12 +8,14 @@
 mod case;
 mod compare;
 mod cpu;
+mod finding;
 #[cfg(test)]
 mod mistakes;
 
 pub use case::{Case, Microbatch};
-pub use compare::{Comparison, Finding, Kind, Tolerances, compare};
+pub use compare::compare;
 pub use cpu::CpuSubject;
+pub use finding::{Comparison, Finding, Kind, Tolerances};
 
 use crate::model::{HiddenStates, ModelError, PaddedBatch, Tensors};
 use crate::train::{BlockPlan, Contribution, StepReport, TrainError};

@@ -11,7 +11,10 @@
 mod accumulate;
 pub mod anchors;
 mod contribution;
+#[cfg(test)]
+mod denominators;
 mod error;
+mod held_out;
 mod loss;
 mod objective;
 mod optimizer;
@@ -22,6 +25,7 @@ mod tests;
 
 pub use contribution::{Contribution, Tally};
 pub use error::TrainError;
+pub use held_out::{HeldOutBlocks, HeldOutLoss, held_out_loss};
 pub use objective::Objective;
 pub use optimizer::{AdamW, Optimizer, StepReport};
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::measure::{Answered, Drafted, Measured};
 use super::setup::{Kind, Named, Setup};
 use super::sums::{Bucket, Sum, sum};
+use super::words::newest;
 use crate::failure::Failure;
 use crate::output::{OutputDir, OutputError};
 use exec::decode::Tally;
@@ -30,13 +31,29 @@ fn numbers(setup: &Setup, measured: &Measured) -> Value {
             index,
         )
     });
+    let newest = newest(setup);
+    let of_newest = sum(measured, newest, setup.slots, &setup.edges);
+    let group = |name: String, value: f64| json!({ "group": name, "value": value });
+    let by_length = of_newest.by_length.iter();
+    let acceptance = std::iter::once(group("all".to_owned(), of_newest.length.mean))
+        .chain(by_length.map(|bucket| group(bucket.name(), bucket.length.mean)));
+    let losses = measured.losses.get(newest).cloned().flatten();
+    let loss = losses.map(|groups| {
+        let shown = groups
+            .into_iter()
+            .map(|(name, loss)| group(name, loss.mean()));
+        shown.collect::<Vec<_>>()
+    });
     json!({
+        // The newest checkpoint: acceptance length by length of prompt and answer, loss by length of the sample. (nats)
+        "acceptance": acceptance.collect::<Vec<_>>(),
+        "loss": loss,
         "version": env!("CARGO_PKG_VERSION"),
         "commit": option_env!("DFLASH_COMMIT").unwrap_or("unknown"),
         "name": setup.file.name,
         "seed": setup.file.seed,
         "target": {
-            "path": setup.file.exec.as_ref().and_then(|section| section.target.path.clone()),
+            "path": &setup.file.exec.target.path,
             "layers": geometry.num_hidden_layers,
             "hidden_size": geometry.hidden_size,
             "vocab_size": geometry.vocab_size,
@@ -92,6 +109,10 @@ fn drafter(named: &Named, sum: &Sum, measured: &Measured, index: usize) -> Value
         "slots": slots(tally),
         "by_length": sum.by_length.iter().map(bucket).collect::<Vec<_>>(),
         "by_context": sum.by_context.iter().map(bucket).collect::<Vec<_>>(),
+        "held_out_loss": measured.losses.get(index).cloned().flatten().map(|groups| {
+            let shown = groups.into_iter().map(|(name, loss)| json!({ "group": name, "value": loss.mean() }));
+            shown.collect::<Vec<_>>()
+        }),
         "identical_answers": sum.identical,
         "differences": differences.collect::<Vec<_>>(),
         "time_per_token_over_target_alone": sum.time_ratio,

@@ -1,7 +1,7 @@
 //! Prompts from the samples that training left out.
 
 use crate::failure::Failure;
-use crate::scenario::PolicyFile;
+use crate::scenario::Sections;
 use crate::verbs::data;
 use exec::config::DataSection;
 use exec::decode::{Prompt, Prompts};
@@ -10,15 +10,11 @@ use std::collections::HashSet;
 /// At most `prompts_max` prompts of at most `tokens_max` tokens, from samples of `exec.data` that neither `samples_max` nor
 /// `workload.samples` let into the plan. A sample with the tokens of one that was trained on is not held out.
 pub(super) fn prompts(
-    file: &PolicyFile,
+    file: &Sections,
     prompts_max: usize,
     tokens_max: usize,
 ) -> Result<Prompts, Failure> {
-    let section = &file
-        .exec
-        .as_ref()
-        .expect("the section was found before")
-        .data;
+    let section = &file.exec.data;
     let trained = data::load(section)?;
     let taken = match file.workload.samples {
         0 => trained.len(),

@@ -1,5 +1,6 @@
 //! Decodes every prompt: the target alone, then with each drafter.
 
+use super::loss::Groups;
 use super::setup::{Kind, Named, Setup};
 use crate::failure::{Failure, code};
 use crate::terminal::bar;
@@ -17,6 +18,8 @@ pub(super) struct Measured {
     pub(super) prompts: Vec<Answered>,
     /// Names of the drafters, in the order of [`Answered::drafted`].
     pub(super) names: Vec<String>,
+    /// Loss on held-out samples, one a drafter, where it was asked for.
+    pub(super) losses: Vec<Option<Groups>>,
 }
 
 /// One prompt, answered by the target alone and with every drafter.
@@ -84,6 +87,7 @@ pub(super) fn measure(setup: &Setup, stop: &AtomicBool) -> Result<Measured, Fail
     Ok(Measured {
         prompts,
         names: setup.drafters.iter().map(|d| d.name.clone()).collect(),
+        losses: Vec::new(),
     })
 }
 

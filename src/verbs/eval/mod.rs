@@ -3,6 +3,7 @@
 mod checkpoints;
 mod files;
 mod held_out;
+mod loss;
 mod measure;
 mod page;
 mod setup;
@@ -30,11 +31,12 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
     }
     let stop = stop_on_signal();
     note(words::opening(&setup));
-    let measured = measure::measure(&setup, &stop)?;
+    let mut measured = measure::measure(&setup, &stop)?;
     if measured.prompts.is_empty() {
         let message = "interrupted before the first prompt was done; nothing is written";
         return Err(Failure::new(code::INTERRUPTED, message));
     }
+    measured.losses = loss::measure(&setup, &stop)?;
     let dir = OutputDir::create(&out)?;
     let answer = words::answer(&setup, &measured);
     files::write(&dir, &setup, &measured)?;

@@ -1,13 +1,13 @@
 //! What an evaluation needs, loaded and fitting each other. Nothing is written.
 
 use super::checkpoints::{Found, find};
-use super::held_out;
+use super::{held_out, loss};
 use crate::cli::{EvalArgs, VerifyArg};
 use crate::failure::Failure;
-use crate::scenario::{PolicyFile, policy_alone};
+use crate::scenario::{Sections, sections};
 use crate::verbs::data;
 use crate::verbs::exec::cpu::{check_tokenizer, check_vocab, target};
-use exec::data::{Rules, Tokenizer};
+use exec::data::Tokenizer;
 use exec::decode::{Asking, Limits, Prompt, PromptError, Prompts, read_prompts};
 use exec::model::{Drafter, DrafterConfig, Target};
 use sim::spec::Buckets;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 /// Models, prompts and limits.
 pub(super) struct Setup {
-    pub(super) file: PolicyFile,
+    pub(super) file: Sections,
     pub(super) target: Target,
     /// What is compared: trained drafters by rising step, the untrained one, n-grams.
     pub(super) drafters: Vec<Named>,
@@ -27,6 +27,8 @@ pub(super) struct Setup {
     pub(super) slots: usize,
     /// Upper edges of the length buckets. (tokens)
     pub(super) edges: Vec<u32>,
+    /// Samples to measure the loss on.
+    pub(super) loss_on: Option<loss::Samples>,
 }
 
 /// Where prompts come from.
@@ -61,13 +63,8 @@ pub(super) enum Kind {
 impl Setup {
     pub(super) fn of(args: &EvalArgs) -> Result<Self, Failure> {
         check_counts(args)?;
-        let file = policy_alone(&args.policy, &args.sets, "eval")?;
-        let section = file.exec.clone().ok_or_else(|| {
-            Failure::usage(format!(
-                "{}: has no [exec] section, so it names no target to decode with; add [exec.data], [exec.target] and [exec.drafter]",
-                args.policy.display()
-            ))
-        })?;
+        let file = sections(&args.policy, &args.sets)?;
+        let section = file.exec.clone();
         let found = match (&args.checkpoint[..], &section.drafter.path) {
             ([], None) => {
                 return Err(Failure::usage(
@@ -99,7 +96,12 @@ impl Setup {
         let drafters = drafters(&found, &config, &target, file.seed, args.verify)?;
         let (source, prompts) = prompts(args, &file, &tokenizer)?;
         check_vocab_of(&prompts, &target)?;
+        let loss_on = match &args.loss_on {
+            Some(path) => Some(loss::Samples::load(path, &section, &config, file.seed)?),
+            None => None,
+        };
         Ok(Self {
+            loss_on,
             edges: edges(args, &file),
             slots: config.block_size - 1,
             source,
@@ -219,14 +221,12 @@ const UNTRAINED_SEED: u64 = 0x756e_7472;
 /// The prompts of the file or those held out.
 fn prompts(
     args: &EvalArgs,
-    file: &PolicyFile,
+    file: &Sections,
     tokenizer: &Tokenizer,
 ) -> Result<(Source, Vec<Prompt>), Failure> {
     let (name, found) = match &args.prompts {
         Some(path) => {
-            let section = file.exec.as_ref().map(|exec| exec.data.rules());
-            let rules = section.transpose().map_err(Failure::usage)?;
-            let rules = rules.unwrap_or_else(|| Rules::new(u32::MAX));
+            let rules = file.exec.data.rules().map_err(Failure::usage)?;
             let asking = Asking::new(tokenizer, &rules).map_err(data::of_data)?;
             let found = read_prompts(path, &asking, args.prompts_max, args.prompt_tokens_max);
             (path.display().to_string(), found.map_err(of_prompts)?)
@@ -272,7 +272,7 @@ fn check_vocab_of(prompts: &[Prompt], target: &Target) -> Result<(), Failure> {
 }
 
 /// The edges asked for, else those of the policy's buckets.
-fn edges(args: &EvalArgs, file: &PolicyFile) -> Vec<u32> {
+fn edges(args: &EvalArgs, file: &Sections) -> Vec<u32> {
     match (&args.edges[..], &file.workload.buckets) {
         ([], Buckets::Edges(edges)) => edges.clone(),
         (edges, _) => edges.to_vec(),

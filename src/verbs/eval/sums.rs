@@ -35,14 +35,26 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// `≤ 128`, `129–256`, `> 256`.
+    /// As [`bucket_name`].
     pub(super) fn name(&self) -> String {
-        match (self.above, self.up_to) {
-            (0, Some(up_to)) => format!("≤ {up_to}"),
-            (above, Some(up_to)) => format!("{}–{up_to}", above + 1),
-            (0, None) => "all".to_owned(),
-            (above, None) => format!("> {above}"),
-        }
+        name(self.above, self.up_to)
+    }
+}
+
+/// The name of the bucket at place `i` between `edges`: `≤ 128`, `129–256`, `> 256`.
+pub(super) fn bucket_name(edges: &[u32], i: usize) -> String {
+    name(
+        i.checked_sub(1).map_or(0, |i| edges[i]),
+        edges.get(i).copied(),
+    )
+}
+
+fn name(above: u32, up_to: Option<u32>) -> String {
+    match (above, up_to) {
+        (0, Some(up_to)) => format!("≤ {up_to}"),
+        (above, Some(up_to)) => format!("{}–{up_to}", above + 1),
+        (0, None) => "any".to_owned(),
+        (above, None) => format!("> {above}"),
     }
 }
 

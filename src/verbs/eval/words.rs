@@ -50,6 +50,7 @@ pub(super) fn answer(setup: &Setup, measured: &Measured) -> Vec<String> {
     ];
     lines.extend(over_training(setup, &sums));
     lines.extend(over_length(trained));
+    lines.extend(held_out_loss(setup, measured, newest));
     lines
 }
 
@@ -163,4 +164,15 @@ fn over_length(trained: &Sum) -> Option<String> {
     };
     let shown: Vec<String> = trained.by_length.iter().map(bucket).collect();
     (shown.len() > 1).then(|| format!("By length of prompt and answer: {}.", shown.join(", ")))
+}
+
+fn held_out_loss(setup: &Setup, measured: &Measured, newest: usize) -> Option<String> {
+    let mean = |index: usize| Some(measured.losses.get(index)?.as_ref()?[0].1.mean());
+    let is_untrained = |kind: &Kind| matches!(kind, Kind::Untrained(_));
+    let untrained = setup.drafters.iter().position(|d| is_untrained(&d.kind))?;
+    Some(format!(
+        "Loss on held-out samples: {:.3} nats a slot, {:.3} untrained.",
+        mean(newest)?,
+        mean(untrained)?
+    ))
 }

@@ -7,6 +7,7 @@ use crate::output::{OutputError, free_name};
 use crate::terminal::note;
 use exec::backend::Trainer;
 use exec::checkpoint::{CheckpointError, Retention, Writer, Written};
+use exec::clock::Clock;
 use exec::config::{BestBy, CheckpointSection};
 use exec::train::StepReport;
 use serde_json::{Value, json};
@@ -51,7 +52,8 @@ impl<'a> Checkpoints<'a> {
         }
     }
 
-    /// After an optimizer step: hands a checkpoint to the writer where one is due. Fields tell of those that are on the disk by now.
+    /// After an optimizer step: hands a checkpoint to the writer where one is due. Fields tell how long the
+    /// run waited for that, and of those that are on the disk by now.
     pub(super) fn step(
         &mut self,
         core: &Core,
@@ -61,12 +63,17 @@ impl<'a> Checkpoints<'a> {
         self.since
             .push((report.loss, report.expected_accepted_length));
         let every = self.section.every_steps;
+        let mut fields = Fields::new();
         if every > 0 && report.step.is_multiple_of(every) && self.last != Some(report.step) {
+            let clock = Clock::start();
             self.save(core, backend)?;
+            let waited = clock.wall().as_secs_f64();
+            fields.insert("checkpoint_wait_s".into(), json!(waited));
         }
         let written = self.writer.as_ref().map_or(Ok(Vec::new()), Writer::written);
         let written = written.map_err(failed)?;
-        Ok(written.iter().flat_map(told).collect())
+        fields.extend(written.iter().flat_map(told));
+        Ok(fields)
     }
 
     /// At the end of a run: saves what is not saved yet and waits for the disk. The last checkpoint's folder.

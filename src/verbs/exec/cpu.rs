@@ -32,6 +32,8 @@ pub(crate) struct Trained {
     pub(crate) ran: Ran,
     /// Every optimizer step's report.
     pub(crate) steps: Vec<StepReport>,
+    /// Step, loss and learning rate of what an earlier run did.
+    pub(crate) before: Vec<[f64; 3]>,
     /// Where the checkpoint is.
     pub(crate) checkpoint: PathBuf,
 }
@@ -65,6 +67,8 @@ pub(super) fn train_on<B: Backend + Trainer>(
     watchers: Watchers,
 ) -> Result<Trained, Failure> {
     let mut steps = Vec::new();
+    let resumed = ready.resumed.as_ref();
+    let before = resumed.map_or_else(Vec::new, |resumed| resumed.curve(dir));
     let mut checkpoints = Checkpoints::of(ready, setup.data_facts(), dir.path());
     let mut on_step = |core: &Core| -> Result<Fields, String> {
         let mut fields = Fields::new();
@@ -81,6 +85,7 @@ pub(super) fn train_on<B: Backend + Trainer>(
     Ok(Trained {
         ran,
         steps,
+        before,
         checkpoint,
     })
 }
@@ -119,7 +124,8 @@ impl Setup {
         check_tokenizer(&section)?;
         let data = data::load(&section.data)?;
         let tokenizer = data::tokenizer(&section.data)?;
-        let target = target(&section.target, &tokenizer, file.seed)?;
+        let target = target(&section.target, &tokenizer, file.seed)?
+            .with_last_hidden(section.loss.objective().needs_last_hidden());
         check_bytes(ready, &target, element_bytes)?;
         check_vocab(&tokenizer, &target)?;
         let drafter = drafter(&section.drafter, &target, &tokenizer, file.seed)?;
@@ -189,6 +195,8 @@ impl Setup {
             drafter: self.drafter.clone(),
             optimizer,
             blocks: self.blocks,
+            objective: self.section.loss.objective(),
+            recompute_every: self.section.checks.recompute_every,
             anchors_max: self.section.drafter.anchors,
             seed: ready.case.file.seed,
             steps: Some(steps),
@@ -315,21 +323,29 @@ fn drafter(
     let mut config = DrafterConfig::for_target(target.config(), size, section.block_size, mask)
         .and_then(|config| config.with_target_layer_ids(target.captured().to_vec()))
         .map_err(|e| usage(&e))?;
+    if let Some(sliding) = section.sliding() {
+        config = config.with_sliding(sliding).map_err(|e| usage(&e))?;
+    }
     config.initializer_range = section.initializer_range;
     Drafter::random(config, seed ^ DRAFTER_SEED, target).map_err(|e| usage(&e))
 }
 
 /// The core counts bytes by the policy; they must be those of the real hidden states.
 fn check_bytes(ready: &Ready, target: &Target, element_bytes: usize) -> Result<(), Failure> {
-    let real = target.captured().len() * target.config().geometry.hidden_size * element_bytes;
+    let (layers, last) = (target.captured().len(), target.gives_last_hidden());
+    let real = (layers + usize::from(last)) * target.config().geometry.hidden_size * element_bytes;
     let said = ready.case.file.model.bytes_per_token();
     if said.0 == real as u64 {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "model.bytes_per_token: {} bytes, but exec.target hands over {} layers x {} features x {element_bytes} bytes = {real}; set model.bytes_per_token = {real} and search again",
+        "model.bytes_per_token: {} bytes, but exec.target hands over {layers} layers{} x {} features x {element_bytes} bytes = {real}; set model.bytes_per_token = {real} and search again",
         said.0,
-        target.captured().len(),
+        if last {
+            " and the last hidden state"
+        } else {
+            ""
+        },
         target.config().geometry.hidden_size
     )))
 }

@@ -115,7 +115,8 @@ pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
         .stop_after_steps
         .is_some_and(|after| u64::from(ran.metrics.steps) >= after);
     if ran.report.stopped && was_asked_before {
-        say("stopped after the steps asked for; `--resume` goes on from there");
+        say("stopped after the steps asked for");
+        tell_of_checkpoint(dir.path());
     } else if ran.report.stopped {
         let message =
             "stopped as asked after the optimizer step under way; everything up to it is written";

@@ -48,6 +48,19 @@ impl Resumed {
     }
 }
 
+impl Resumed {
+    /// Step, loss and learning rate of the steps so far.
+    pub(super) fn curve(&self, dir: &OutputDir) -> Vec<[f64; 3]> {
+        let point = |line: &String| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            let [step, loss, rate] =
+                ["step", "loss", "learning_rate"].map(|key| line[key].as_f64());
+            Some([step?, loss?, rate?])
+        };
+        self.lines(dir).iter().filter_map(point).collect()
+    }
+}
+
 /// The trace's fact that lists what an earlier run trained.
 pub(crate) const DONE: &str = "done";
 
@@ -158,22 +171,22 @@ fn settings(section: Option<&ExecSection>) -> Value {
     serde_json::from_str(&Value::Object(all).to_string()).unwrap_or_default()
 }
 
-/// The first fact that is another one than what the checkpoint was trained with.
+/// The first fact that is another one than what the checkpoint was trained with. The plan comes last: it follows from the others,
+/// and from what is not listed.
 pub(super) fn difference(saved: &Value, now: &Value) -> Option<String> {
-    let keys = now.as_object().map(Map::iter).into_iter().flatten();
-    for (key, now) in keys {
-        let saved = saved.get(key).unwrap_or(&Value::Null);
-        if let Some((path, saved, now)) = first_difference(key, saved, now) {
-            let path = match path.strip_prefix("settings") {
-                Some(rest) => format!("exec{rest}"),
-                None => path,
-            };
-            return Some(format!(
-                "was trained with {path} = {saved}, it is {now} now"
-            ));
-        }
-    }
-    None
+    let keys = ["seed", "policy", "epochs", "settings", "plan"];
+    let found = keys.into_iter().find_map(|key| {
+        let of = |facts: &Value| facts.get(key).cloned().unwrap_or(Value::Null);
+        first_difference(key, &of(saved), &of(now))
+    });
+    let (path, saved, now) = found?;
+    Some(match path.strip_prefix("settings") {
+        Some(key) => format!("was trained with exec{key} = {saved}, it is {now} now"),
+        None if path == "plan" => format!(
+            "was trained by plan {saved}, it is {now} now: lengths, buckets, [training] or [policy] are others"
+        ),
+        None => format!("was trained with {path} = {saved}, it is {now} now"),
+    })
 }
 
 fn first_difference(path: &str, saved: &Value, now: &Value) -> Option<(String, Value, Value)> {

@@ -78,22 +78,41 @@ pub(crate) fn closing(file: &PolicyFile, ran: &Ran) -> Vec<String> {
         100.0 * ran.report.dispatch_share(),
         ran.report.wall.as_secs_f64()
     ));
+    lines.extend(left_out(ran));
     for loss in &ran.report.lost {
         lines.push(format!("lost {}: {}", loss.site, loss.message));
     }
     lines
 }
 
+/// Samples that were not trained and will not be, by reason.
+fn left_out(ran: &Ran) -> Option<String> {
+    let ledger = &ran.metrics.ledger;
+    let reasons = [
+        (ledger.dropped.len(), "dropped by the tail rule"),
+        (ledger.over_long.len(), "longer than the last bucket edge"),
+        (ledger.failed.len(), "given up after failures"),
+    ];
+    let told: Vec<String> = reasons
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, why)| format!("{count} {why}"))
+        .collect();
+    (!told.is_empty()).then(|| format!("samples left out: {}", told.join(", ")))
+}
+
 /// How training went.
 pub(crate) fn training(trained: &Trained) -> Vec<String> {
-    let (first, last) = ends(&trained.steps.iter().map(|s| s.loss).collect::<Vec<_>>());
+    let before = trained.before.iter().map(|[_, loss, _]| *loss);
+    let losses: Vec<f64> = before.chain(trained.steps.iter().map(|s| s.loss)).collect();
+    let (first, last) = ends(&losses);
     let accepted = trained
         .steps
         .last()
         .map_or(0.0, |s| s.expected_accepted_length);
     let mut lines = vec![format!(
         "loss {first:.3} at first, {last:.3} at last over {} steps; expected accepted length {accepted:.2}",
-        trained.steps.len()
+        losses.len()
     )];
     let digest = digest_of(&trained.checkpoint).unwrap_or_default();
     lines.push(format!(
@@ -116,12 +135,12 @@ pub(crate) fn ends(series: &[f64]) -> (f64, f64) {
 /// The loss over optimizer steps, with the learning rate.
 pub(crate) fn loss_curve(ready: &Ready, trained: &Trained) -> LossCurve {
     let file = &ready.case.file;
-    let series = |value: fn(&StepReport) -> f64| {
-        trained
-            .steps
-            .iter()
-            .map(|step| (step.step as f64, value(step)))
-            .collect()
+    let series = |column: usize, value: fn(&StepReport) -> f64| {
+        let before = trained.before.iter();
+        let before = before.map(|point| (point[0], point[column]));
+        let here = trained.steps.iter();
+        let here = here.map(|step| (step.step as f64, value(step)));
+        before.chain(here).collect()
     };
     LossCurve {
         heading: Heading {
@@ -132,8 +151,8 @@ pub(crate) fn loss_curve(ready: &Ready, trained: &Trained) -> LossCurve {
         },
         runs: vec![LossRun {
             name: file.policy.name.clone(),
-            loss: series(|step| step.loss),
+            loss: series(1, |step| step.loss),
         }],
-        learning_rate: series(|step| step.lr),
+        learning_rate: series(2, |step| step.lr),
     }
 }

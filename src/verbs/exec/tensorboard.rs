@@ -65,7 +65,7 @@ impl EventFile {
             .into_iter()
             .map(|(tag, value)| Scalar {
                 tag,
-                simple_value: value as f32,
+                simple_value: Some(value as f32),
             })
             .collect();
         self.event(at_s, step, What::Summary(Summary { value }))?;
@@ -102,9 +102,10 @@ fn scalars(line: &Fields) -> Vec<(String, f64)> {
             _ => "train",
         };
         let tag = match name.as_str() {
+            "checkpoints_removed" => "removed",
             "expected_accepted_length" => "accepted_length",
             "grad_norm" => "gradient_norm",
-            name => name,
+            name => name.strip_prefix("checkpoint_").unwrap_or(name),
         };
         gather(&format!("{group}/{tag}"), value, &mut scalars);
     }
@@ -174,8 +175,9 @@ struct Summary {
 struct Scalar {
     #[prost(string, tag = "1")]
     tag: String,
-    #[prost(float, tag = "2")]
-    simple_value: f32,
+    /// One of several kinds of values: it is written even where it is 0.
+    #[prost(float, optional, tag = "2")]
+    simple_value: Option<f32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -214,11 +216,8 @@ mod tests {
     fn the_checksum_is_the_published_one() {
         // RFC 3720, B.4: 32 bytes of zeros.
         assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
-        let crc = 0x8a91_36aa_u32;
-        assert_eq!(
-            masked(&[0; 32]),
-            ((crc >> 15) | (crc << 17)).wrapping_add(0xa282_ead8)
-        );
+        // Turned right by 15 bits, 0xa282ead8 added.
+        assert_eq!(masked(&[0; 32]), 0x0fd7_fffa);
     }
 
     #[test]
@@ -227,7 +226,7 @@ mod tests {
         let mut file = EventFile::create(&folder.path().join("tb"), 4).unwrap();
         let line = json!({
             "step": 5, "time_s": 1.5, "loss": 2.5, "accuracy_per_slot": [0.5, 0.25], "wait": 0.125,
-            "tokens_per_s": null, "loss_per_bucket": {"b0": 3.0}, "checkpoint": {"write_s": 0.5},
+            "tokens_per_s": null, "loss_per_bucket": {"b0": 3.0}, "checkpoint_write_s": 0.5, "accuracy": 0.0,
         });
         file.step(1.5, 5, line.as_object().unwrap()).unwrap();
         let events = events(&std::fs::read(&file.path).unwrap());
@@ -247,12 +246,13 @@ mod tests {
         let mut found: Vec<(&str, f32)> = summary
             .value
             .iter()
-            .map(|scalar| (scalar.tag.as_str(), scalar.simple_value))
+            .map(|scalar| (scalar.tag.as_str(), scalar.simple_value.unwrap()))
             .collect();
         found.sort_by_key(|(tag, _)| *tag);
         let expected = [
-            ("checkpoint/checkpoint/write_s", 0.5),
+            ("checkpoint/write_s", 0.5),
             ("dispatch/wait", 0.125),
+            ("train/accuracy", 0.0),
             ("train/accuracy_per_slot/1", 0.5),
             ("train/accuracy_per_slot/2", 0.25),
             ("train/loss", 2.5),

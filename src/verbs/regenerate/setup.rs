@@ -3,7 +3,7 @@
 use super::answers::Made;
 use crate::cli::RegenerateArgs;
 use crate::failure::Failure;
-use crate::scenario::policy_alone;
+use crate::scenario::sections;
 use crate::verbs::data;
 use crate::verbs::eval::{ends, of_prompts};
 use crate::verbs::exec::cpu::{check_tokenizer, check_vocab, target};
@@ -118,13 +118,8 @@ fn check_counts(args: &RegenerateArgs) -> Result<(), Failure> {
 
 fn models(args: &RegenerateArgs) -> Result<(Target, Tokenizer, Rules), Failure> {
     if let Some(path) = &args.policy {
-        let file = policy_alone(path, &args.sets, "regenerate")?;
-        let section = file.exec.ok_or_else(|| {
-            Failure::usage(format!(
-                "{}: has no [exec] section, so it names no target; add [exec.data] and [exec.target], or give --target",
-                path.display()
-            ))
-        })?;
+        let file = sections(path, &args.sets)?;
+        let section = file.exec;
         check_tokenizer(&section)?;
         let tokenizer = data::tokenizer(&section.data)?;
         let target = target(&section.target, &tokenizer, file.seed)?;

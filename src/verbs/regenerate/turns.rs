@@ -36,7 +36,7 @@ pub(super) fn written(work: &mut Work<'_>, count: usize) -> Result<(), Failure> 
         let chunk: Vec<usize> = numbers.by_ref().take(wanted).collect();
         if chunk.is_empty() {
             note(format!(
-                "{kept} of {count} prompts after {TRIES} tries for each; the target repeats itself"
+                "only {kept} of {count} prompts after {TRIES} tries for each; most of what the target writes is no prompt"
             ));
             return Ok(());
         }

@@ -61,9 +61,13 @@ impl Batches {
         PaddedBatch::new(&samples, row as usize)
     }
 
-    /// The blocks to train on: anchors depend on seed, epoch and sample alone.
-    pub(in crate::backend) fn block_plan(&self, id: MicrobatchId) -> Result<BlockPlan, TrainError> {
-        BlockPlan::new(&self.batch(id)?, &self.anchors(id), &self.blocks)
+    /// The blocks to train on in a microbatch's `batch`: anchors depend on seed, epoch and sample alone.
+    pub(in crate::backend) fn block_plan(
+        &self,
+        id: MicrobatchId,
+        batch: &PaddedBatch,
+    ) -> Result<BlockPlan, TrainError> {
+        BlockPlan::new(batch, &self.anchors(id), &self.blocks)
     }
 
     /// The same, cut by rows so that each part has at most `slots_max` slots, or one row.

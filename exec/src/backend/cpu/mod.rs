@@ -6,16 +6,20 @@
 //! same weights to the last bit, whatever their threads do.
 //!
 //! Drafters that are independent each have their own masters.
+//!
+//! Hidden states travel with the stamp of the target that computed them, and a drafter looks at them
+//! before it trains on them ([`crate::checks`]).
 
 pub(super) mod batches;
 mod replica;
 
 use super::{Backend, Copier, CopyJob, DrafterWorker, Job, TargetWorker, Trainer, WorkError};
 use crate::checkpoint::Checkpoint;
+use crate::checks::{Stamp, Stamped, Turns};
 use crate::data::Dataset;
 use crate::error::WorkerId;
 use crate::model::{Drafter, HiddenStates, Target};
-use crate::train::{BlockSpec, Optimizer, StepReport};
+use crate::train::{BlockSpec, Objective, Optimizer, StepReport};
 use batches::Batches;
 use replica::{CpuDrafter, Replica};
 use shared::core::Group;
@@ -40,6 +44,11 @@ pub struct CpuSetup {
     pub optimizer: Optimizer,
     /// How blocks are cut and weighted.
     pub blocks: BlockSpec,
+    /// What is minimised. The target captures its last hidden state if that needs it.
+    pub objective: Objective,
+    /// One row of so many microbatches is computed again before it is trained on; 0: only the first
+    /// microbatch of each bucket.
+    pub recompute_every: u32,
     /// Anchors of a sample, at most.
     pub anchors_max: usize,
     /// Decides the anchors of each sample in each epoch.
@@ -63,7 +72,6 @@ pub struct AppliedStep {
 #[derive(Debug)]
 pub struct Cpu {
     shared: Arc<Shared>,
-    target: Arc<Target>,
 }
 
 /// What all drafters of a run share. Locks are never contended: the core lets nobody train while a step is applied.
@@ -74,6 +82,9 @@ struct Shared {
     /// One for all drafters, or one each.
     optimizers: Vec<Mutex<Optimizer>>,
     steps: Mutex<Option<Sender<AppliedStep>>>,
+    objective: Objective,
+    target: Target,
+    turns: Mutex<Turns>,
 }
 
 impl Cpu {
@@ -116,10 +127,12 @@ impl Cpu {
                 .map(|_| Mutex::new(optimizer.clone()))
                 .collect(),
             steps: Mutex::new(setup.steps),
+            target: target.with_last_hidden(setup.objective.needs_last_hidden()),
+            objective: setup.objective,
+            turns: Mutex::new(Turns::new(setup.recompute_every)),
         };
         Ok(Self {
             shared: Arc::new(shared),
-            target: Arc::new(target),
         })
     }
 }
@@ -167,49 +180,55 @@ impl Trainer for Cpu {
 }
 
 impl Backend for Cpu {
-    type Hidden = HiddenStates;
+    type Hidden = Stamped;
 
     fn name(&self) -> &'static str {
         "cpu"
     }
 
-    fn target(&self, _: TargetId) -> Result<Box<dyn TargetWorker<HiddenStates>>, WorkError> {
+    fn target(&self, _: TargetId) -> Result<Box<dyn TargetWorker<Stamped>>, WorkError> {
         Ok(Box::new(CpuTarget {
             shared: Arc::clone(&self.shared),
-            target: Arc::clone(&self.target),
         }))
     }
 
-    fn drafter(&self, id: DrafterId) -> Result<Box<dyn DrafterWorker<HiddenStates>>, WorkError> {
+    fn drafter(&self, id: DrafterId) -> Result<Box<dyn DrafterWorker<Stamped>>, WorkError> {
         Ok(Box::new(CpuDrafter::new(id, Arc::clone(&self.shared))))
     }
 
-    fn copier(&self, _: WorkerId) -> Result<Box<dyn Copier<HiddenStates>>, WorkError> {
+    fn copier(&self, _: WorkerId) -> Result<Box<dyn Copier<Stamped>>, WorkError> {
         Ok(Box::new(CpuCopier))
     }
 }
 
 struct CpuTarget {
     shared: Arc<Shared>,
-    target: Arc<Target>,
 }
 
-impl TargetWorker<HiddenStates> for CpuTarget {
-    fn forward(&mut self, job: Job) -> Result<HiddenStates, WorkError> {
+impl TargetWorker<Stamped> for CpuTarget {
+    fn forward(&mut self, job: Job) -> Result<Stamped, WorkError> {
         let batch = self.shared.batches.batch(job.microbatch).map_err(fatal)?;
-        self.target.forward(&batch).map_err(fatal)
+        let target = &self.shared.target;
+        Ok(Stamped {
+            states: target.forward(&batch).map_err(fatal)?,
+            stamp: Stamp::of(target, &batch),
+        })
     }
 }
 
 /// Copies for real: places of a CPU run are all in host memory, and hold their own bytes all the same.
 struct CpuCopier;
 
-impl Copier<HiddenStates> for CpuCopier {
-    fn copy(&mut self, _: CopyJob, hidden: &HiddenStates) -> Result<HiddenStates, WorkError> {
-        let last_hidden = hidden.last_hidden.as_ref().map(|tensor| tensor.copy());
-        Ok(HiddenStates {
-            features: hidden.features.copy().map_err(fatal)?,
-            last_hidden: last_hidden.transpose().map_err(fatal)?,
+impl Copier<Stamped> for CpuCopier {
+    fn copy(&mut self, _: CopyJob, hidden: &Stamped) -> Result<Stamped, WorkError> {
+        let Stamped { states, stamp } = hidden;
+        let last_hidden = states.last_hidden.as_ref().map(|tensor| tensor.copy());
+        Ok(Stamped {
+            states: HiddenStates {
+                features: states.features.copy().map_err(fatal)?,
+                last_hidden: last_hidden.transpose().map_err(fatal)?,
+            },
+            stamp: stamp.clone(),
         })
     }
 }

@@ -2,10 +2,11 @@
 
 use super::{AppliedStep, Shared, fatal, lock};
 use crate::backend::{ApplyJob, DrafterWorker, Job, WorkError};
-use crate::model::{Drafter, DrafterConfig, HiddenStates, ModelError, Tensors};
+use crate::checks::{BadStates, Stamped, arrived, recomputed};
+use crate::model::{Drafter, DrafterConfig, ModelError, PaddedBatch, Tensors};
 use crate::train::{Contribution, TrainError};
 use shared::core::Group;
-use shared::id::{DrafterId, StepId};
+use shared::id::{DrafterId, MicrobatchId, StepId};
 use std::sync::Arc;
 
 /// One drafter's model and what it has accumulated for the step under way.
@@ -66,6 +67,23 @@ impl CpuDrafter {
         Ok(total)
     }
 
+    /// Refuses hidden states that are not those of the microbatch.
+    fn check(
+        &self,
+        id: MicrobatchId,
+        hidden: &Stamped,
+        batch: &PaddedBatch,
+        config: &DrafterConfig,
+    ) -> Result<(), BadStates> {
+        arrived(hidden, batch, config)?;
+        let bucket = self.shared.batches.plan.microbatch(id).bucket.index();
+        let rows = lock(&self.shared.turns).next(bucket, batch.rows());
+        for row in rows {
+            recomputed(&self.shared.target, &hidden.states, batch, row)?;
+        }
+        Ok(())
+    }
+
     fn publish(
         &self,
         step: StepId,
@@ -95,17 +113,17 @@ impl CpuDrafter {
     }
 }
 
-impl DrafterWorker<HiddenStates> for CpuDrafter {
-    fn train(&mut self, job: Job, _: StepId, hidden: &HiddenStates) -> Result<(), WorkError> {
-        let blocks = self
-            .shared
-            .batches
-            .block_plan(job.microbatch)
-            .map_err(failed)?;
+impl DrafterWorker<Stamped> for CpuDrafter {
+    fn train(&mut self, job: Job, _: StepId, hidden: &Stamped) -> Result<(), WorkError> {
+        let batches = &self.shared.batches;
+        let batch = batches.batch(job.microbatch).map_err(fatal)?;
         let mut replica = lock(&self.shared.replicas[self.id.index()]);
+        self.check(job.microbatch, hidden, &batch, replica.config())
+            .map_err(fatal)?;
+        let blocks = batches.block_plan(job.microbatch, &batch).map_err(failed)?;
         let contribution = replica
             .drafter
-            .accumulate(hidden, &blocks)
+            .accumulate_for(&self.shared.objective, &hidden.states, &blocks)
             .map_err(failed)?;
         if !contribution.loss_sum.is_finite() {
             let (id, loss) = (job.microbatch, contribution.loss_sum);

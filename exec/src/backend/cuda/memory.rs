@@ -6,7 +6,7 @@ use crate::cuda::target::{Captures, TargetShape};
 use crate::model::DrafterConfig;
 use shared::id::Bytes;
 use shared::plan::Plan;
-use shared::policy::{Admission, Barrier, Placement, Policy, Transport};
+use shared::policy::{Admission, Barrier, Placement, Policy, Release, Transport};
 use std::fmt;
 
 use super::hidden::DeviceSlots;
@@ -125,58 +125,85 @@ pub(super) struct SlotCounts {
 impl SlotCounts {
     /// # Errors
     /// A policy without any cap: there is nothing to set aside.
-    pub(super) fn new(policy: &Policy, plan: &Plan, placing: &Placing) -> Result<Self, String> {
-        let total = total(policy, plan)?;
-        let drafters = usize::from(policy.drafters);
+    pub(super) fn new(policy: &Policy, work: &Work, placing: &Placing) -> Result<Self, String> {
+        let total = total(policy, work)?;
+        let is_local = policy.transport == Transport::Local;
+        let is_blocking = policy.admission == Admission::Block;
         let prefetched = usize::from(policy.prefetch) + 1;
         // Its own forward and, beside it, a copy; under block, one more that waits to be admitted.
-        let mut in_hand = if policy.overlap { 2 } else { 1 };
-        in_hand += usize::from(policy.admission == Admission::Block);
-        let local = policy.transport == Transport::Local;
+        let in_hand = if policy.overlap { 2 } else { 1 } + usize::from(is_blocking);
+        // What a drafter has taken may stand where it waited after its slot is given back.
+        let taken = match policy.release {
+            Release::Trained => 0,
+            Release::Taken | Release::Fetched => prefetched * usize::from(policy.drafters),
+        };
         let own = match policy.depth_per_drafter {
             Some(depth) => (depth as usize).min(total),
             None => total,
         };
-        let (by_targets, by_drafter) = match policy.placement {
-            Placement::Target if local => (Some(total), 0),
-            Placement::Target => (Some(total), prefetched),
-            Placement::Host => (None, prefetched),
-            Placement::Drafter => (None, own + prefetched),
-        };
         let gpus = (0..placing.gpus()).map(|gpu| {
-            let (targets, here) = (placing.targets_on(gpu), placing.drafters_on(gpu));
-            let waiting = match by_targets {
-                Some(total) if targets > 0 => total,
-                Some(_) | None => 0,
-            };
-            waiting + targets * in_hand + here.min(drafters) * by_drafter
+            let (targets, drafters) = (placing.targets_on(gpu), placing.drafters_on(gpu));
+            let held = targets * in_hand;
+            let fetched = drafters * prefetched;
+            match policy.placement {
+                Placement::Target => {
+                    let waiting = if targets > 0 { total + taken } else { 0 };
+                    let held = if is_blocking { held } else { 0 };
+                    waiting + held + if is_local { 0 } else { fetched }
+                }
+                Placement::Host => held + fetched,
+                Placement::Drafter => held + drafters * own + fetched,
+            }
         });
         Ok(Self {
             gpus: gpus.collect(),
             host: match policy.placement {
-                Placement::Host => total + usize::from(policy.targets) + drafters,
+                Placement::Host => total + taken,
                 Placement::Target | Placement::Drafter => 0,
             },
         })
     }
 }
 
+/// What caps are compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Work {
+    pub(super) microbatches: usize,
+    pub(super) buckets: usize,
+    /// Hidden states of the smallest microbatch: a cap on bytes lets so many more stand.
+    pub(super) smallest: Bytes,
+}
+
+impl Work {
+    pub(super) fn of(plan: &Plan) -> Self {
+        Self {
+            microbatches: plan.microbatches.len(),
+            buckets: plan.buckets.into(),
+            smallest: plan
+                .microbatches
+                .iter()
+                .map(|m| m.bytes)
+                .min()
+                .unwrap_or_default(),
+        }
+    }
+}
+
 /// The policy's cap on all slots, and never more than there are microbatches.
-fn total(policy: &Policy, plan: &Plan) -> Result<usize, String> {
+fn total(policy: &Policy, work: &Work) -> Result<usize, String> {
     let by_depth = policy.depth_total.map(u64::from);
     let by_drafter = policy
         .depth_per_drafter
         .map(|depth| u64::from(depth) * u64::from(policy.drafters));
     let by_bytes = policy
         .bytes_total
-        .map(|bytes| (bytes.0 / plan.bytes_max().0.max(1)).max(1));
+        .map(|bytes| (bytes.0 / work.smallest.0.max(1)).max(1));
     let per_bucket = policy
         .depth_per_bucket
-        .map(|depth| u64::from(depth) * u64::from(plan.buckets));
+        .map(|depth| u64::from(depth) * work.buckets as u64);
     let caps = [by_depth, by_drafter, by_bytes, per_bucket];
-    let cap = caps.into_iter().flatten().min();
-    match cap {
-        Some(cap) => Ok((cap as usize).min(plan.microbatches.len()).max(1)),
+    match caps.into_iter().flatten().min() {
+        Some(cap) => Ok((cap as usize).min(work.microbatches).max(1)),
         None => Err(
             "the policy has no cap on hidden states, so no memory can be set aside for them; set policy.depth_total"
                 .to_owned(),

@@ -26,7 +26,7 @@ use crate::model::{DrafterConfig, Tensors};
 use crate::store::Place;
 use copier::CudaCopier;
 use hidden::{DeviceSlots, HostSlots};
-use memory::{Largest, Placing, Sizes, SlotCounts};
+use memory::{Largest, Placing, Sizes, SlotCounts, Work};
 use shared::id::{DrafterId, TargetId};
 use shared::policy::{Barrier, Policy, Transport};
 use std::sync::mpsc::Sender;
@@ -106,7 +106,8 @@ impl Cuda {
             largest,
             limits: options.limits,
         };
-        let slots = SlotCounts::new(policy, &setup.plan, &placing).map_err(WorkError::Fatal)?;
+        let slots =
+            SlotCounts::new(policy, &Work::of(&setup.plan), &placing).map_err(WorkError::Fatal)?;
         let memory = counted(&gpus, &sizes, &placing, &slots)?;
         let elements = sizes.slot_elements();
         let devices = gpus

@@ -135,11 +135,15 @@ pub enum InspectError {
 }
 
 /// Looks at the drafter in `dir`: a plain model folder, a checkpoint's `step-N`, or a run's folder, whose newest checkpoint is taken.
-/// With `target`, also whether it fits that target.
+/// With `target`, also whether it fits that target. `progress` hears how many bytes of weights were read, and of how many.
 ///
 /// # Errors
 /// When there is no drafter there at all. A damaged one is no error: its checks say so.
-pub fn inspect(dir: &Path, target: Option<&TargetFacts>) -> Result<Inspection, InspectError> {
+pub fn inspect(
+    dir: &Path,
+    target: Option<&TargetFacts>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Inspection, InspectError> {
     let mut notes = Notes::default();
     let dir = locate::drafter_in(dir, &mut notes)?;
     if let Some(json) = config::read(&dir, &mut notes).map(foreign::native) {
@@ -147,7 +151,7 @@ pub fn inspect(dir: &Path, target: Option<&TargetFacts>) -> Result<Inspection, I
         if let Some(entries) = weight_files::entries(&dir, &mut notes) {
             foreign::check(&json, &entries, &mut notes);
             tensors::check(layout.as_ref(), &json, &entries, &mut notes);
-            values::check(&entries, &mut notes);
+            values::check(&entries, progress, &mut notes);
         }
     }
     Ok(Inspection {

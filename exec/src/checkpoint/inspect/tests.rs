@@ -11,6 +11,22 @@ use crate::checkpoint::{CONFIG, MODEL, write_drafter};
 use crate::model::fixture::{drafter_config, models, target_json};
 use crate::model::{Tensors, encode};
 
+/// Looks without listening.
+fn inspect(dir: &Path, target: Option<&TargetFacts>) -> Result<Inspection, InspectError> {
+    super::inspect(dir, target, &mut |_, _| {})
+}
+
+#[test]
+fn progress_ends_with_every_byte_read() {
+    let root = good();
+    let mut heard = Vec::new();
+    let mut listen = |read, total| heard.push((read, total));
+    super::inspect(&root.path().join("drafter"), None, &mut listen).unwrap();
+    let (read, total) = *heard.last().unwrap();
+    assert_eq!(read, total);
+    assert_eq!(heard.len(), 25);
+}
+
 /// The folder of a good drafter.
 fn good() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
@@ -482,4 +498,97 @@ fn the_shapes_here_are_those_that_the_model_writes() {
         tensors::expected(&layout),
         crate::model::drafter_shapes(&config)
     );
+}
+
+#[test]
+fn a_written_config_has_the_keys_of_released_drafters() {
+    let root = good();
+    let text = fs::read(root.path().join("drafter").join(CONFIG)).unwrap();
+    let json: serde_json::Map<String, Value> = serde_json::from_slice(&text).unwrap();
+    let mut released = [
+        "architectures",
+        "model_type",
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "hidden_act",
+        "rms_norm_eps",
+        "attention_bias",
+        "attention_dropout",
+        "rope_theta",
+        "rope_scaling",
+        "max_position_embeddings",
+        "vocab_size",
+        "tie_word_embeddings",
+        "layer_types",
+        "sliding_window",
+        "use_sliding_window",
+        "max_window_layers",
+        "num_target_layers",
+        "block_size",
+        "dflash_config",
+        "dtype",
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+        "initializer_range",
+        "use_cache",
+        "transformers_version",
+    ];
+    released.sort_unstable();
+    let mut written: Vec<&str> = json.keys().map(String::as_str).collect();
+    written.sort_unstable();
+    assert_eq!(written, released);
+    let mut inner: Vec<&String> = json["dflash_config"].as_object().unwrap().keys().collect();
+    inner.sort_unstable();
+    assert_eq!(inner, ["block_size", "mask_token_id", "target_layer_ids"]);
+}
+
+/// The config of the released drafter of Qwen3.6-27B, with four sliding layers of five.
+fn released() -> Value {
+    json!({
+        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_size": 5120,
+        "intermediate_size": 17408, "num_hidden_layers": 5, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 128, "hidden_act": "silu", "rms_norm_eps": 1e-6,
+        "attention_bias": false, "attention_dropout": 0.0, "rope_theta": 10_000_000,
+        "rope_scaling": null, "max_position_embeddings": 262_144, "vocab_size": 248_320,
+        "tie_word_embeddings": false,
+        "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention",
+            "sliding_attention", "full_attention"],
+        "sliding_window": 2048, "use_sliding_window": true, "max_window_layers": 5,
+        "num_target_layers": 64, "block_size": 16,
+        "dflash_config": {"mask_token_id": 248_070, "target_layer_ids": [1, 16, 31, 46, 61]},
+        "dtype": "bfloat16", "eos_token_id": 248_044, "pad_token_id": 248_044,
+    })
+}
+
+#[test]
+fn the_released_config_passes_and_calls_for_the_released_tensors() {
+    let target = TargetFacts {
+        hidden_size: 5120,
+        vocab_size: 248_320,
+        num_hidden_layers: 64,
+    };
+    let mut notes = Notes::default();
+    let layout = config::check(&released(), Some(&target), &mut notes).unwrap();
+    let told: Vec<&Check> = notes
+        .0
+        .iter()
+        .filter(|check| check.severity != Severity::Passed)
+        .collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(
+        (told[0].subject.as_str(), told[0].engines),
+        ("layer_types", VLLM)
+    );
+    assert!(told[0].way_out.contains("VLLM_USE_V2_MODEL_RUNNER=1"));
+    let expected = tensors::expected(&layout);
+    let weights: usize = expected.values().map(|s| s.iter().product::<usize>()).sum();
+    assert_eq!((expected.len(), 2 * weights), (58, 3_460_426_240));
+    assert_eq!(expected["fc.weight"], [5120, 25_600]);
+    assert_eq!(expected["layers.4.self_attn.o_proj.weight"], [5120, 4096]);
+    assert_eq!(expected["layers.0.self_attn.k_norm.weight"], [128]);
 }

@@ -13,11 +13,21 @@ use super::{BOTH, Notes};
 /// Read at once; a multiple of every element's size. (bytes)
 const CHUNK: usize = 1 << 22;
 
-/// Reads every weight once.
-pub(super) fn check(entries: &BTreeMap<String, Entry>, notes: &mut Notes) {
+/// Reads every weight once; `progress` hears of each piece, in bytes read and in all.
+pub(super) fn check(
+    entries: &BTreeMap<String, Entry>,
+    progress: &mut dyn FnMut(u64, u64),
+    notes: &mut Notes,
+) {
+    let total = entries.values().map(Entry::size).sum();
+    let mut done = 0;
+    let mut read = |bytes: u64| {
+        done += bytes;
+        progress(done, total);
+    };
     let (mut broken, mut untrained, mut norms) = (0, 0, 0);
     for (name, entry) in entries {
-        let Some(tally) = tally(entry) else {
+        let Some(tally) = tally(entry, &mut read) else {
             continue;
         };
         if tally.not_finite > 0 {
@@ -77,7 +87,7 @@ impl Tally {
 }
 
 /// Counts over one tensor; none where its elements are no floats or the file cannot be read any more.
-fn tally(entry: &Entry) -> Option<Tally> {
+fn tally(entry: &Entry, heard: &mut dyn FnMut(u64)) -> Option<Tally> {
     let mut file = File::open(&entry.file).ok()?;
     file.seek(SeekFrom::Start(entry.bytes.0)).ok()?;
     let mut data = file.take(entry.size());
@@ -89,6 +99,7 @@ fn tally(entry: &Entry) -> Option<Tally> {
         if read.ok()? == 0 {
             return Some(tally);
         }
+        heard(chunk.len() as u64);
         match entry.dtype {
             Dtype::BF16 => each(&chunk, |b| tally.add(bf16::from_le_bytes(b).to_f32())),
             Dtype::F16 => each(&chunk, |b| tally.add(f16::from_le_bytes(b).to_f32())),

@@ -46,11 +46,9 @@ impl ChatTemplate {
         let whole = self.render(&messages, &conversation.tools, false)?;
         let (text, mut marked) = generation::unmarked_if(self.marks_generation, whole);
         if loss_on == LossOn::All {
-            let spans = if text.is_empty() {
-                Vec::new()
-            } else {
-                vec![0..text.len()]
-            };
+            let all = 0..text.len();
+            let spans = Some(all).filter(|all| !all.is_empty());
+            let spans = spans.into_iter().collect();
             return Ok(Rendered {
                 text,
                 spans,

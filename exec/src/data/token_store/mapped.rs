@@ -62,6 +62,11 @@ impl Mapped {
         start..start + entry.length as usize
     }
 
+    /// Loss-bearing tokens of sample `i`.
+    pub(in crate::data) fn loss_tokens(&self, i: usize) -> u64 {
+        self.entry(i).loss_tokens.into()
+    }
+
     /// Source and line of sample `i`.
     pub(in crate::data) fn place(&self, i: usize) -> (u32, u32) {
         let entry = self.entry(i);

@@ -26,6 +26,7 @@ mod mapped;
 mod open;
 mod recipe;
 mod sources;
+mod stage;
 #[cfg(test)]
 mod tests;
 mod write;

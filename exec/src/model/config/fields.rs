@@ -9,6 +9,7 @@ use super::rotary::Llama3Scaling;
 use crate::model::ModelError;
 
 /// A JSON object and where it came from.
+#[derive(Clone)]
 pub(super) struct Fields {
     file: String,
     /// Keys of enclosing objects, each with a dot behind it.
@@ -167,6 +168,15 @@ impl Fields {
         }
     }
 
+    pub(super) fn texts(&self, key: &str) -> Result<Vec<String>, ModelError> {
+        let list = self.get(key).and_then(Value::as_array);
+        list.and_then(|list| {
+            let text = |value: &Value| value.as_str().map(str::to_owned);
+            list.iter().map(text).collect()
+        })
+        .ok_or_else(|| self.wrong(key, "expected a list of texts"))
+    }
+
     pub(super) fn full_attention_only(&self) -> Result<(), ModelError> {
         let Some(types) = self.get("layer_types") else {
             return Ok(());
@@ -247,6 +257,25 @@ impl Fields {
             true => self.bool_or(key, false).map(Some),
             false => Ok(None),
         }
+    }
+
+    /// Dimensions of a head that are turned: `partial_rotary_factor` of it, a quarter if not said.
+    pub(super) fn rotary_dims(&self, head_dim: usize) -> Result<usize, ModelError> {
+        let key = "partial_rotary_factor";
+        let section = match self.has("rope_parameters") {
+            true => self.object("rope_parameters")?,
+            false => self.clone(),
+        };
+        let said = if section.has(key) { &section } else { self };
+        let factor = said.positive_or(key, 0.25)?;
+        // Rounded down, as the published code does.
+        let dims = (head_dim as f64 * factor) as usize;
+        if dims == 0 || dims > head_dim || !dims.is_multiple_of(2) {
+            let problem =
+                format!("turns {dims} of {head_dim} dimensions; must be an even part of them");
+            return Err(said.wrong(key, problem));
+        }
+        Ok(dims)
     }
 
     /// `rope_theta`, from the top level or from `rope_parameters`; scaled rope is refused.

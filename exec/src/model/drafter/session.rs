@@ -4,11 +4,11 @@
 //! the block, so they are kept. A block then costs its own T slots and the tokens that became
 //! certain since the last one.
 
-use candle_core::{D, DType, Result, Tensor};
+use candle_core::{D, DType, Device, Result, Tensor};
 
 use super::Drafter;
 use crate::model::ModelError;
-use crate::model::config::Geometry;
+use crate::model::config::{DrafterConfig, Geometry};
 use crate::model::layer::{LayerWeights, feed_forward};
 use crate::model::ops::{Rope, linear, rms_norm};
 
@@ -28,6 +28,46 @@ struct Layer {
     keys: Tensor,
     /// Values [kv, room, D].
     values: Tensor,
+    /// Window and in-block rule of a sliding layer.
+    window: Option<Window>,
+}
+
+/// What a sliding layer's slots see, see [`super::sight`].
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    tokens: usize,
+    causal: bool,
+}
+
+impl Window {
+    /// The window of layer n, if it slides.
+    fn of(config: &DrafterConfig, n: usize) -> Option<Self> {
+        let sliding = config.sliding.as_ref()?;
+        sliding.layers.get(n).filter(|slides| **slides)?;
+        Some(Self {
+            tokens: sliding.window,
+            causal: sliding.causal,
+        })
+    }
+
+    /// Additive mask [T, S + T] of a block behind S context tokens.
+    fn bias(self, context: usize, slots: usize, device: &Device) -> Result<Tensor> {
+        let sees = |slot: usize, key: usize| match key.checked_sub(context) {
+            None => key + self.tokens > context + slot,
+            Some(other) => !self.causal || other <= slot,
+        };
+        let pairs = (0..slots).flat_map(|slot| (0..context + slots).map(move |key| (slot, key)));
+        let bias: Vec<f32> = pairs
+            .map(|(slot, key)| {
+                if sees(slot, key) {
+                    0.0
+                } else {
+                    f32::NEG_INFINITY
+                }
+            })
+            .collect();
+        Tensor::from_vec(bias, (slots, context + slots), device)
+    }
 }
 
 /// Context tokens that the first buffers hold; they double when they are full.
@@ -49,6 +89,7 @@ impl Drafter {
                 w,
                 keys: room()?,
                 values: room()?,
+                window: Window::of(&self.config, n),
             })
         };
         Ok(DrafterSession {
@@ -141,25 +182,38 @@ impl Layer {
         let (keys, values) = keys_values(&y, w, rope, g)?;
         put(&mut self.keys, &keys, context)?;
         put(&mut self.values, &values, context)?;
-        let seen = context + x.dim(0)?;
+        let (slots, seen) = (x.dim(0)?, context + x.dim(0)?);
+        let bias = self
+            .window
+            .map(|window| window.bias(context, slots, x.device()))
+            .transpose()?;
         let mixed = attend(
             &q.affine((g.head_dim as f64).powf(-0.5), 0.0)?,
             &self.keys.narrow(1, 0, seen)?,
             &self.values.narrow(1, 0, seen)?,
+            bias.as_ref(),
         )?;
         let x = (x + linear(&mixed, &w.o_proj)?)?;
         Ok(feed_forward(&x, w, g.rms_norm_eps)?.0)
     }
 }
 
-/// Attention of all slots to all keys: q [heads, T, D], k and v [kv, S + T, D], giving
-/// [T, heads·D].
-fn attend(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
+/// Attention of slots to keys: q [heads, T, D], k and v [kv, S + T, D], and what is not seen
+/// [T, S + T], giving [T, heads·D].
+fn attend(q: &Tensor, k: &Tensor, v: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let (heads, slots, width) = q.dims3()?;
     let kv = k.dim(0)?;
     // The query heads of a group follow one another: their queries become rows of one product.
     let q = q.contiguous()?.reshape((kv, heads / kv * slots, width))?;
-    let scores = q.matmul(&k.transpose(1, 2)?)?;
+    let mut scores = q.matmul(&k.transpose(1, 2)?)?;
+    if let Some(bias) = bias {
+        let by_head = (heads, slots, k.dim(1)?);
+        let rows = scores.shape().clone();
+        scores = scores
+            .reshape(by_head)?
+            .broadcast_add(bias)?
+            .reshape(rows)?;
+    }
     let p = scores
         .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
         .exp()?;
@@ -217,8 +271,8 @@ fn put(buffer: &mut Tensor, more: &Tensor, len: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::HiddenStates;
     use crate::model::fixture::{drafter_config, microbatch, models, row};
+    use crate::model::{HiddenStates, SlidingAttention};
 
     fn largest(x: &Tensor) -> f32 {
         let x = x.abs().unwrap().flatten_all().unwrap();
@@ -251,6 +305,37 @@ mod tests {
             let hidden = session.draft(ids[anchor as usize]).unwrap();
             let error = largest(&(hidden - expected.get(block).unwrap()).unwrap());
             assert!(error < 1e-5, "block {block}: {error}");
+        }
+    }
+
+    #[test]
+    fn sliding_layers_see_their_window() {
+        let (target, _) = models();
+        for causal in [true, false] {
+            let sliding = SlidingAttention::all_but_last(2, 1, 6, causal);
+            let config = drafter_config().with_sliding(sliding).unwrap();
+            let drafter = Drafter::random(config, 12, &target).unwrap();
+            let mut row = row(1, 40, 0);
+            row.anchors = vec![2, 5, 6, 30];
+            let (batch, plan) = microbatch(&[&row], 40);
+            let states = target.forward(&batch).unwrap();
+            let expected = drafter.hidden(&states, &plan).unwrap().get(0).unwrap();
+            let full = models().1.hidden(&states, &plan).unwrap().get(0).unwrap();
+            let features = states.features.get(0).unwrap();
+            for (block, &anchor) in row.anchors.iter().enumerate() {
+                let anchor = anchor as usize;
+                let mut session = drafter.session().unwrap();
+                session
+                    .append(&features.narrow(0, 0, anchor).unwrap())
+                    .unwrap();
+                let hidden = session.draft(row.input_ids[anchor]).unwrap();
+                let error = largest(&(&hidden - expected.get(block).unwrap()).unwrap());
+                assert!(error < 1e-5, "causal {causal}, block {block}: {error}");
+                if anchor > 6 {
+                    let other = largest(&(hidden - full.get(block).unwrap()).unwrap());
+                    assert!(other > 1e-3, "the window changes nothing: {other}");
+                }
+            }
         }
     }
 
@@ -292,7 +377,7 @@ mod tests {
     #[test]
     fn features_of_another_width_and_wild_tokens_are_refused() {
         let mut session = models().1.session().unwrap();
-        let narrow = Tensor::zeros((2, 7), DType::F32, &crate::model::Device::Cpu).unwrap();
+        let narrow = Tensor::zeros((2, 7), DType::F32, &Device::Cpu).unwrap();
         let width = drafter_config().target_layer_ids.len() * 32;
         assert_eq!(
             session.append(&narrow).unwrap_err().to_string(),

@@ -2,10 +2,11 @@
 
 use candle_core::{D, Device, Result, Tensor};
 
-use super::cache::LayerCache;
+use super::cache::KeyCache;
+use super::layer::stored_norm;
 use super::pass::Pass;
 use crate::model::config::{Family, TargetConfig};
-use crate::model::ops::{linear, rms_norm};
+use crate::model::ops::{linear, rms_norm, sigmoid};
 
 /// Causal self-attention with grouped queries.
 #[derive(Debug, Clone)]
@@ -16,22 +17,33 @@ pub(super) struct Attention {
     o: Tensor,
     /// Per-head norms of queries and keys, where the family has them.
     norms: Option<(Tensor, Tensor)>,
+    /// Projection to the gate of the output, where the family has one.
+    gate: Option<Tensor>,
 }
 
 impl Attention {
     /// The weights among a layer's, by their names in it.
-    pub(super) fn of(tensor: &impl Fn(&str) -> Tensor, config: &TargetConfig) -> Self {
-        let part = |name: &str| tensor(&format!("self_attn.{name}"));
-        Self {
-            q: part("q_proj"),
+    pub(super) fn of(tensor: &impl Fn(&str) -> Tensor, config: &TargetConfig) -> Result<Self> {
+        let part = |name: &str| tensor(&format!("self_attn.{name}.weight"));
+        let norm = |name: &str| stored_norm(&part(name), &config.family);
+        let (q, gate) = match config.family {
+            Family::Qwen3_5(_) => {
+                let (q, gate) = query_and_gate(&part("q_proj"), config)?;
+                (q, Some(gate))
+            }
+            Family::Qwen3 | Family::Llama => (part("q_proj"), None),
+        };
+        Ok(Self {
+            q,
             k: part("k_proj"),
             v: part("v_proj"),
             o: part("o_proj"),
             norms: match config.family {
                 Family::Llama => None,
-                Family::Qwen3 => Some((part("q_norm"), part("k_norm"))),
+                Family::Qwen3 | Family::Qwen3_5(_) => Some((norm("q_norm")?, norm("k_norm")?)),
             },
-        }
+            gate,
+        })
     }
 
     /// Attention over normalised rows x [B·S, H], giving [B·S, H].
@@ -39,7 +51,7 @@ impl Attention {
         &self,
         x: &Tensor,
         pass: &Pass<'_>,
-        cache: Option<&mut LayerCache>,
+        cache: Option<&mut KeyCache>,
     ) -> Result<Tensor> {
         let scale = (pass.config.geometry.head_dim as f64).powf(-0.5);
         let norms = self.norms.as_ref();
@@ -55,8 +67,24 @@ impl Attention {
             Some(seen) => one_token_a_row(&q, &k, &v, seen)?,
             None => row_by_row(&q, &k, &v, pass)?,
         };
-        linear(&mixed, &self.o)
+        let gated = match &self.gate {
+            Some(gate) => (mixed * sigmoid(&linear(x, gate)?)?)?,
+            None => mixed,
+        };
+        linear(&gated, &self.o)
     }
+}
+
+/// The two halves of a projection that gives each head its query and then its gate.
+fn query_and_gate(both: &Tensor, config: &TargetConfig) -> Result<(Tensor, Tensor)> {
+    let (rows, width) = both.dims2()?;
+    let d = config.geometry.head_dim;
+    let split = both.reshape((rows / (2 * d), 2, d, width))?;
+    let half = |n: usize| {
+        let part = split.narrow(1, n, 1)?.contiguous()?;
+        part.reshape((rows / 2, width))
+    };
+    Ok((half(0)?, half(1)?))
 }
 
 /// Rows [B·S, heads·D] as [B, heads, S, D].

@@ -1,20 +1,74 @@
-//! Keys and values of tokens that a session has already read.
+//! What the layers of a session remember of the tokens that it has read.
 
 use candle_core::{DType, Device, Result, Tensor};
 
+use super::delta::DeltaState;
 use super::pass::{Pass, even_past};
-use crate::model::config::TargetConfig;
+use crate::model::config::{Family, LayerKind, TargetConfig};
 
 /// What one layer remembers of B rows.
 #[derive(Debug)]
-pub(super) struct LayerCache {
+pub(super) enum LayerCache {
+    /// Of every token.
+    Keys(KeyCache),
+    /// Of all tokens together.
+    Recurrent(DeltaState),
+}
+
+impl LayerCache {
+    /// An empty memory for layer `n`.
+    pub(super) fn new(
+        rows: usize,
+        n: usize,
+        config: &TargetConfig,
+        device: &Device,
+    ) -> Result<Self> {
+        Ok(match (&config.family, config.layer_kind(n)) {
+            (Family::Qwen3_5(hybrid), LayerKind::GatedDelta) => {
+                Self::Recurrent(DeltaState::new(rows, hybrid, device)?)
+            }
+            _ => Self::Keys(KeyCache::new(rows, config, device)?),
+        })
+    }
+
+    /// Invariant: a cache is made for its layer, [`Self::new`].
+    pub(super) fn keys(&mut self) -> &mut KeyCache {
+        match self {
+            Self::Keys(keys) => keys,
+            Self::Recurrent(_) => unreachable!("an attention layer with a recurrent state"),
+        }
+    }
+
+    /// Invariant: a cache is made for its layer, [`Self::new`].
+    pub(super) fn recurrent(&mut self) -> &mut DeltaState {
+        match self {
+            Self::Recurrent(state) => state,
+            Self::Keys(_) => unreachable!("a recurrent layer with keys"),
+        }
+    }
+
+    /// Keeps these rows, in this order.
+    pub(super) fn keep(&mut self, rows: &Tensor) -> Result<()> {
+        match self {
+            Self::Keys(keys) => keys.keep(rows),
+            Self::Recurrent(state) => {
+                *state = state.keep(rows)?;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Keys and values of each token of B rows.
+#[derive(Debug)]
+pub(super) struct KeyCache {
     keys: Tensor,
     values: Tensor,
 }
 
-impl LayerCache {
+impl KeyCache {
     /// Room for nothing yet, for `rows` rows.
-    pub(super) fn new(rows: usize, config: &TargetConfig, device: &Device) -> Result<Self> {
+    fn new(rows: usize, config: &TargetConfig, device: &Device) -> Result<Self> {
         let g = &config.geometry;
         let shape = (rows, g.num_key_value_heads, 0, g.head_dim);
         let empty = Tensor::zeros(shape, DType::F32, device)?;
@@ -49,8 +103,7 @@ impl LayerCache {
         Ok((self.keys.clone(), self.values.clone()))
     }
 
-    /// Keeps these rows, in this order.
-    pub(super) fn keep(&mut self, rows: &Tensor) -> Result<()> {
+    fn keep(&mut self, rows: &Tensor) -> Result<()> {
         self.keys = self.keys.index_select(rows, 0)?;
         self.values = self.values.index_select(rows, 0)?;
         Ok(())

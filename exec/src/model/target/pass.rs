@@ -30,6 +30,8 @@ pub(super) struct Pass<'a> {
     pub(super) rope: Rope,
     /// For one new token a row: visibility of keys [B, 1, 1, longest row], 0 or −∞.
     pub(super) seen: Option<Tensor>,
+    /// Where some rows are shorter than S: 1 at tokens, 0 at pads [B, S, 1].
+    pub(super) real: Option<Tensor>,
 }
 
 impl<'a> Pass<'a> {
@@ -52,12 +54,17 @@ impl<'a> Pass<'a> {
             true => Some(seen(&spans, device)?),
             false => None,
         };
+        let real = match spans.iter().any(|span| span.new < tokens) {
+            true => Some(real(&spans, tokens, device)?),
+            false => None,
+        };
         Ok(Self {
             config,
             spans,
             tokens,
             rope,
             seen,
+            real,
         })
     }
 
@@ -87,4 +94,13 @@ fn seen(spans: &[Span], device: &Device) -> Result<Tensor> {
         .map(|seen| if seen { 0.0 } else { f32::NEG_INFINITY })
         .collect();
     Tensor::from_vec(bias, (spans.len(), 1, 1, longest), device)
+}
+
+fn real(spans: &[Span], tokens: usize, device: &Device) -> Result<Tensor> {
+    let real: Vec<f32> = spans
+        .iter()
+        .flat_map(|span| (0..tokens).map(move |at| at < span.new))
+        .map(|real| if real { 1.0 } else { 0.0 })
+        .collect();
+    Tensor::from_vec(real, (spans.len(), tokens, 1), device)
 }

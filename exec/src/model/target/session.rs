@@ -1,6 +1,7 @@
 //! Incremental decoding: tokens are read piece by piece, and what was read is remembered.
 
 mod batch;
+mod history;
 #[cfg(test)]
 mod tests;
 

@@ -203,3 +203,50 @@ fn a_distillation_without_last_hidden_states_says_what_is_missing() {
         .to_string();
     assert!(error.contains("have the target capture it"), "{error}");
 }
+
+#[test]
+fn sums_and_gradients_are_those_of_an_independent_computation() {
+    use crate::parity::{Case, CpuSubject, Subject};
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let case = Case::load(&data.join("parity")).unwrap();
+    let recorded = data.join("losses/expected.safetensors");
+    let recorded = candle_core::safetensors::load(recorded, &Device::Cpu).unwrap();
+    let mut subject = CpuSubject::load(&case).unwrap();
+    let lm_head = subject.target.lm_head().to_dtype(DType::F64).unwrap();
+    let mixed = OBJECTIVES[3];
+    let named = [
+        ("cross_entropy", Objective::CrossEntropy),
+        ("d_pace", Objective::D_PACE),
+        ("d_pace_low", Objective::DPace { alpha: 0.1 }),
+        ("distillation", Objective::DISTILLATION),
+        ("distillation_mixed", mixed),
+    ];
+    let mut compared = 0;
+    for (m, microbatch) in case.microbatches.iter().enumerate() {
+        let plan = subject.plan(&case, microbatch).unwrap();
+        let given = |name: &str| case.expected[&format!("mb{m}.{name}")].to_dtype(DType::F64);
+        let hidden = given("hidden").unwrap();
+        let hidden = hidden.reshape(((), hidden.dims()[3])).unwrap();
+        let states = HiddenStates {
+            features: given("features").unwrap(),
+            last_hidden: Some(given("last_hidden").unwrap()),
+        };
+        for (name, objective) in &named {
+            let loss = evaluate(objective, &hidden, &lm_head, &plan, &states).unwrap();
+            let want = |part: &str| numbers(&recorded[&format!("{name}.mb{m}.{part}")]);
+            for (got, want) in [loss.sum, loss.weight_sum].iter().zip(want("sums")) {
+                assert!(
+                    (got - want).abs() < 1e-11 * want,
+                    "{name} {m}: {got} {want}"
+                );
+            }
+            let (got, want) = (numbers(&loss.for_hidden), want("for_hidden"));
+            let apart: f64 = got.iter().zip(&want).map(|(a, b)| (a - b) * (a - b)).sum();
+            let length: f64 = want.iter().map(|b| b * b).sum();
+            let error = (apart / length).sqrt();
+            assert!(error < 1e-11, "{name} {m}: {error:.1e}");
+            compared += 1;
+        }
+    }
+    assert_eq!(2 * compared, recorded.len());
+}

@@ -25,6 +25,39 @@ fn workers_are_spread_over_the_gpus_there_are() {
 }
 
 #[test]
+fn slots_are_set_aside_where_the_policy_lets_hidden_states_stand() {
+    let work = Work {
+        microbatches: 100,
+        buckets: 6,
+        smallest: Bytes(10),
+    };
+    let mut policy = policy("composed");
+    (policy.targets, policy.drafters, policy.depth_total) = (2, 1, Some(4));
+    (policy.placement, policy.transport) = (Placement::Target, Transport::Local);
+    let counts = |policy: &Policy, gpus| {
+        let counts = SlotCounts::new(policy, &work, &Placing::new(policy, gpus)).unwrap();
+        (counts.gpus, counts.host)
+    };
+    // Under reserve everything that is alive has a slot.
+    assert_eq!(counts(&policy, 1), (vec![4], 0));
+    policy.admission = Admission::Block;
+    assert_eq!(counts(&policy, 1), (vec![4 + 2 * 3], 0));
+    policy.admission = Admission::Reserve;
+    policy.release = Release::Taken;
+    assert_eq!(counts(&policy, 1), (vec![4 + 1], 0));
+    (policy.placement, policy.transport) = (Placement::Host, Transport::HostPinned);
+    policy.release = Release::Trained;
+    assert_eq!(counts(&policy, 1), (vec![2 * 2 + 1], 4));
+    assert_eq!(counts(&policy, 2), (vec![4, 1], 4));
+    policy.depth_total = None;
+    policy.bytes_total = Some(Bytes(35));
+    assert_eq!(counts(&policy, 1).1, 3);
+    policy.bytes_total = None;
+    let refused = SlotCounts::new(&policy, &work, &Placing::new(&policy, 1)).unwrap_err();
+    assert!(refused.ends_with("set policy.depth_total"), "{refused}");
+}
+
+#[test]
 fn a_device_is_described_by_what_it_is_needed_for() {
     let memory = DeviceMemory {
         gpu: 0,

@@ -3,6 +3,7 @@
 use candle_core::Tensor;
 
 use super::Extension;
+use super::history::{History, Snapshot};
 use crate::model::target::{LayerCache, Pass, Span};
 use crate::model::{ModelError, Target};
 
@@ -14,7 +15,10 @@ use crate::model::{ModelError, Target};
 pub struct BatchSession {
     target: Target,
     caches: Vec<LayerCache>,
+    /// Tokens that the caches hold of each row.
     lengths: Vec<usize>,
+    /// Only for targets with a recurrent state, which cannot be cut.
+    history: Option<History>,
 }
 
 /// What a target computes for the new tokens of B rows, right-padded to S.
@@ -36,10 +40,12 @@ impl BatchSession {
         }
         let (config, device) = (target.config(), target.embed().device());
         let caches = (0..config.geometry.num_hidden_layers)
-            .map(|_| LayerCache::new(rows, config, device))
-            .collect::<candle_core::Result<_>>()?;
+            .map(|n| LayerCache::new(rows, n, config, device))
+            .collect::<candle_core::Result<Vec<_>>>()?;
+        let recurrent = |cache: &LayerCache| matches!(cache, LayerCache::Recurrent(_));
         Ok(Self {
             target: target.clone(),
+            history: caches.iter().any(recurrent).then(|| History::new(rows)),
             caches,
             lengths: vec![0; rows],
         })
@@ -55,12 +61,12 @@ impl BatchSession {
     /// # Panics
     /// There is no such row.
     pub fn len(&self, row: usize) -> usize {
-        self.lengths[row]
+        self.lengths[row] + self.history.as_ref().map_or(0, |h| h.pending(row).len())
     }
 
     /// Whether no row has read anything.
     pub fn is_empty(&self) -> bool {
-        self.lengths.iter().all(|&length| length == 0)
+        (0..self.rows()).all(|row| self.len(row) == 0)
     }
 
     /// Reads each row's tokens behind all that the row has read; a row may be given none.
@@ -75,10 +81,21 @@ impl BatchSession {
                 "{have} rows for a session of {want}; give one a row"
             ));
         }
-        let tokens = rows.iter().map(|row| row.len()).max().unwrap_or(0);
-        if tokens == 0 {
+        if rows.iter().all(|row| row.is_empty()) {
             return refuse("no row has a new token; give at least one".to_owned());
         }
+        if let Some(history) = &self.history {
+            let pending = history.all_pending();
+            if pending.iter().any(|tokens| !tokens.is_empty()) {
+                let slices: Vec<&[u32]> = pending.iter().map(Vec::as_slice).collect();
+                self.read(&slices)?;
+            }
+        }
+        self.read(rows)
+    }
+
+    fn read(&mut self, rows: &[&[u32]]) -> Result<BatchExtension, ModelError> {
+        let tokens = rows.iter().map(|row| row.len()).max().unwrap_or(0);
         let padded: Vec<Vec<u32>> = rows
             .iter()
             .map(|row| {
@@ -95,11 +112,22 @@ impl BatchSession {
             .collect();
         let target = &self.target;
         let pass = Pass::new(&target.config, spans, tokens, target.embed.device())?;
+        let before = Snapshot::of(&self.caches, &self.lengths);
         let depth = target.layers.len();
-        let (features, x) = target.run(&padded, &pass, Some(&mut self.caches), depth)?;
+        let (features, x) = match target.run(&padded, &pass, Some(&mut self.caches), depth) {
+            Ok(outputs) => outputs,
+            Err(error) => {
+                // Some layers may have read the tokens, others not.
+                before.restore(&mut self.caches);
+                return Err(error);
+            }
+        };
         let last_hidden = target.normed(&x, &pass)?;
         for (length, span) in self.lengths.iter_mut().zip(&pass.spans) {
             *length = span.end();
+        }
+        if let Some(history) = &mut self.history {
+            history.read(before, rows);
         }
         Ok(BatchExtension {
             features,
@@ -110,10 +138,25 @@ impl BatchSession {
 
     /// Forgets all tokens of `row` behind its first `len`.
     ///
+    /// A recurrent state cannot be cut: it goes back to what it was before one of the last
+    /// extensions, or to the row's beginning, and the next extension first reads the tokens between.
+    ///
     /// # Panics
     /// There is no such row.
     pub fn truncate(&mut self, row: usize, len: usize) -> Result<(), ModelError> {
-        self.lengths[row] = self.lengths[row].min(len);
+        let Some(history) = &mut self.history else {
+            self.lengths[row] = self.lengths[row].min(len);
+            return Ok(());
+        };
+        if let Some(back) = history.truncate(row, len) {
+            self.lengths[row] = back.length;
+            for (n, cache) in self.caches.iter_mut().enumerate() {
+                if let LayerCache::Recurrent(state) = cache {
+                    let from = back.snapshot.and_then(|at| history.state(at, n));
+                    *state = state.with_row(row, from)?;
+                }
+            }
+        }
         Ok(())
     }
 
@@ -134,6 +177,9 @@ impl BatchSession {
         let ids = Tensor::from_vec(ids, rows.len(), self.target.embed.device())?;
         for cache in &mut self.caches {
             cache.keep(&ids)?;
+        }
+        if let Some(history) = &mut self.history {
+            history.keep(rows, &ids)?;
         }
         self.lengths = rows.iter().map(|&row| self.lengths[row]).collect();
         Ok(())

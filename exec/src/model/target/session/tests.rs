@@ -13,9 +13,19 @@ fn llama() -> Value {
     json
 }
 
+fn hybrid() -> Value {
+    serde_json::json!({
+        "architectures": ["Qwen3_5ForCausalLM"], "hidden_size": 32, "intermediate_size": 48,
+        "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+        "vocab_size": 50, "rope_theta": 1e4, "tie_word_embeddings": true,
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8, "full_attention_interval": 3,
+    })
+}
+
 /// A target of each family; wide weights make layers matter.
 fn targets() -> Vec<Target> {
-    [target_json(), llama()]
+    [target_json(), llama(), hybrid()]
         .into_iter()
         .map(|mut json| {
             json["initializer_range"] = 0.2.into();
@@ -172,8 +182,54 @@ fn rows_can_be_dropped_turned_back_and_doubled() {
 }
 
 #[test]
+fn speculation_round_after_round_stays_exact() {
+    for target in targets() {
+        let mut batch = target.batch_session(2).unwrap();
+        let mut rows = vec![tokens(1, 12), tokens(2, 5)];
+        batch.extend(&[&rows[0], &rows[1]]).unwrap();
+        for round in 0..6u64 {
+            let drafts = [tokens(10 + round, 6), tokens(20 + round, 4)];
+            let got = batch.extend(&[&drafts[0], &drafts[1]]).unwrap();
+            for (n, draft) in drafts.iter().enumerate() {
+                let past = rows[n].len();
+                rows[n].extend(draft);
+                matches(&target, &got.row(n).unwrap(), &rows[n], past);
+                // From all of the draft to none of it, and once behind its start.
+                let kept = (past + round as usize * (n + 1)).min(rows[n].len());
+                let kept = if round == 4 { past - 3 } else { kept };
+                rows[n].truncate(kept);
+                batch.truncate(n, kept + 1).unwrap();
+                batch.truncate(n, kept).unwrap();
+                assert_eq!(batch.len(n), kept);
+            }
+        }
+        // Rows that have tokens to read again can be taken apart.
+        batch.truncate(0, 3).unwrap();
+        batch.keep(&[1, 0]).unwrap();
+        let got = batch.extend(&[&[7], &[8, 9]]).unwrap();
+        matches(
+            &target,
+            &got.row(0).unwrap(),
+            &[&rows[1][..], &[7]].concat(),
+            rows[1].len(),
+        );
+        matches(
+            &target,
+            &got.row(1).unwrap(),
+            &[&rows[0][..3], &[8, 9]].concat(),
+            3,
+        );
+    }
+}
+
+#[test]
 fn bad_input_is_refused_and_changes_nothing() {
-    let target = &targets()[0];
+    for target in &targets() {
+        refuses_bad_input(target);
+    }
+}
+
+fn refuses_bad_input(target: &Target) {
     let mut session = target.session().unwrap();
     let ids = tokens(1, 5);
     session.extend(&ids).unwrap();
