@@ -129,14 +129,16 @@ impl Plan {
             (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c),
             (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c),
         ] {
-            // SAFETY: the preference is alive and the attribute is an unsigned int.
-            outcome = outcome.and(unsafe {
-                result::set_matmul_pref_attribute(
-                    preference,
-                    attribute,
-                    (&raw const alignment).cast(),
-                    size_of::<u32>(),
-                )
+            outcome = outcome.and_then(|()| {
+                // SAFETY: the preference is alive and the attribute is an unsigned int.
+                unsafe {
+                    result::set_matmul_pref_attribute(
+                        preference,
+                        attribute,
+                        (&raw const alignment).cast(),
+                        size_of::<u32>(),
+                    )
+                }
             });
         }
         // SAFETY: plain numbers, for which all zeros is a value.
@@ -161,7 +163,7 @@ impl Plan {
         // SAFETY: made above and destroyed once.
         let _ = unsafe { result::destroy_matmul_pref(preference) };
         outcome
-            .and(code.result())
+            .and_then(|()| code.result())
             .named("cublasLtMatmulAlgoGetHeuristic")?;
         found.truncate(count.max(0) as usize);
         found.retain(|f| f.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
@@ -205,12 +207,14 @@ pub(super) fn layout(
                 (&raw const count).cast(),
                 size_of::<i32>(),
             )
-            .and(result::set_matrix_layout_attribute(
-                made,
-                Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                (&raw const stride).cast(),
-                size_of::<i64>(),
-            ))
+            .and_then(|()| {
+                result::set_matrix_layout_attribute(
+                    made,
+                    Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                    (&raw const stride).cast(),
+                    size_of::<i64>(),
+                )
+            })
         }
         .named("cublasLtMatrixLayoutSetAttribute")?;
     }
