@@ -22,8 +22,9 @@ use crate::cuda::target::{
 };
 use crate::cuda::{CudaError, Gpu, Tuning};
 use crate::error::WorkerId;
-use crate::model::{DrafterConfig, Tensors};
+use crate::model::{DrafterConfig, Family, Tensors};
 use crate::store::Place;
+use crate::train::Objective;
 use copier::CudaCopier;
 use hidden::{DeviceSlots, HostSlots};
 use memory::{Largest, Placing, Sizes, SlotCounts, Work};
@@ -79,6 +80,7 @@ impl Cuda {
     /// No GPU or driver, sizes that the kernels do not cover, or not enough memory; nothing is kept then.
     pub fn new(setup: CpuSetup, policy: &Policy) -> Result<Self, WorkError> {
         let count = Gpu::count().map_err(fatal)?;
+        covered(setup.objective, &setup.target.config().family).map_err(WorkError::Fatal)?;
         let placing = Placing::new(policy, count);
         let gpus: Vec<Arc<Gpu>> = (0..placing.gpus())
             .map(Gpu::open)
@@ -327,4 +329,31 @@ fn make_drafter(shared: &Shared, id: DrafterId) -> Result<CudaDrafter, WorkError
         CudaDrafter::new(&stream, config, &weights, frozen, &shared.options).map_err(fatal)?;
     drafter.import(state, *step).map_err(fatal)?;
     Ok(drafter)
+}
+/// Refuses what runs on the CPU alone: on a GPU it would be trained as something else.
+fn covered(objective: Objective, family: &Family) -> Result<(), String> {
+    if objective != Objective::CrossEntropy {
+        return Err(
+            "exec.loss.kind: GPUs train with \"cross-entropy\" alone; set that, or use --backend cpu".into(),
+        );
+    }
+    match family {
+        Family::Qwen3 | Family::Llama => Ok(()),
+        Family::Qwen3_5(_) => Err(
+            "exec.target.path: targets with gated delta layers run on the CPU alone; use --backend cpu".into(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_gpu_would_train_as_something_else_is_refused() {
+        assert_eq!(covered(Objective::CrossEntropy, &Family::Llama), Ok(()));
+        let paced = Objective::DPace { alpha: 0.5 };
+        let error = covered(paced, &Family::Qwen3).unwrap_err();
+        assert!(error.starts_with("exec.loss.kind: "), "{error}");
+    }
 }
