@@ -3,9 +3,9 @@
 //! Wrong hidden states train without complaint: the loss falls, and the drafter accepts nothing. So
 //! nothing is trained before they were looked at.
 //!
-//! - [`arrived`] looks at every microbatch, at the cost of one pass over the features: shapes, the
+//! - [`arrived()`] looks at every microbatch, at the cost of one pass over the features: shapes, the
 //!   [`Stamp`] that the target put on what it computed, finite numbers.
-//! - [`recomputed`] trusts nothing that came along: it runs the target over one row, alone and
+//! - [`recomputed()`] trusts nothing that came along: it runs the target over one row, alone and
 //!   unpadded, and compares. [`Turns`] says when that is due.
 
 mod arrived;

@@ -14,7 +14,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// The choice among logits [V].
+    /// The choice among logits `[V]`.
     pub fn among(logits: &[f32]) -> Self {
         let (mut best, mut second) = ((0, f32::NEG_INFINITY), f32::NEG_INFINITY);
         for (token, &logit) in logits.iter().enumerate() {

@@ -12,9 +12,9 @@
 //! | acceptance length τ | drafts accepted and the bonus, mean over rounds; 1 for the target alone |
 //! | slot k | the k-th draft of a block, from 1 |
 //!
-//! [`speculate`] decodes one prompt with a [`Verifier`]; [`Record`] is the target's answer kept
+//! [`speculate()`] decodes one prompt with a [`Verifier`]; [`Record`] is the target's answer kept
 //! with its features, and [`Recorded`] verifies drafts against it without the target: for greedy
-//! decoding both accept the same drafts. [`generate`] answers many prompts at once, greedily or by
+//! decoding both accept the same drafts. [`generate()`] answers many prompts at once, greedily or by
 //! temperature, for data written by the target itself.
 
 mod choice;

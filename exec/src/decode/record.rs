@@ -34,7 +34,7 @@ impl Record {
 /// Decodes greedily behind `prompt`, one token a forward, without any drafting. `more` tokens are
 /// added where the limit cuts the answer, so that a last block can be judged whole.
 ///
-/// Errors: as [`super::speculate`].
+/// Errors: as [`super::speculate()`].
 pub fn answer_alone(
     verifier: &mut dyn Verifier,
     prompt: &[u32],

@@ -1,7 +1,7 @@
 //! Small models fall into loops: answers that repeat the same few tokens.
 
 /// Whether `tokens` ends with `times` copies of its last k tokens, for some k from 1 to
-/// `period_max`. Copies must fill at least [`TOKENS_MIN`] tokens: "ha ha ha" is no loop.
+/// `period_max`. Copies must fill at least `TOKENS_MIN` tokens: "ha ha ha" is no loop.
 pub fn repeats(tokens: &[u32], period_max: usize, times: usize) -> bool {
     (1..=period_max).any(|k| {
         let times = times.max(TOKENS_MIN.div_ceil(k));

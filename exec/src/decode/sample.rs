@@ -19,7 +19,7 @@ impl Sampling {
         seed: 0,
     };
 
-    /// The token at `position` of the text `stream`, from logits [V]. Depends on its arguments
+    /// The token at `position` of the text `stream`, from logits `[V]`. Depends on its arguments
     /// alone, neither on the batch nor on what was drawn before.
     pub fn take(&self, logits: &[f32], stream: u64, position: usize) -> u32 {
         if self.temperature <= 0.0 {

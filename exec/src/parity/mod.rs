@@ -2,7 +2,7 @@
 //! computed.
 //!
 //! A [`Case`] is a folder: a tiny target and drafter, two microbatches, and what every quantity must
-//! be. A [`Subject`] is whatever trains: [`compare`] asks it for everything that is recorded and
+//! be. A `Subject` is whatever trains: `compare` asks it for everything that is recorded and
 //! measures how far it is off. The same body serves every backend; only the [`Tolerances`] differ.
 
 mod case;

@@ -35,17 +35,17 @@ pub(super) struct Plan {
     pub(super) supervised_padded: usize,
     /// Context rows (C): rows times tokens.
     pub(super) context: usize,
-    /// Input token of each slot [N].
+    /// Input token of each slot `[N]`.
     pub(super) tokens: List,
-    /// Position of each slot [N].
+    /// Position of each slot `[N]`.
     pub(super) positions: List,
-    /// Position of each context row [C].
+    /// Position of each context row `[C]`.
     pub(super) context_positions: List,
-    /// First slot of each block [A].
+    /// First slot of each block `[A]`.
     pub(super) first_slots: List,
     /// Distinct inputs of the first layer: the anchors' tokens, then the mask token [A + 1].
     pub(super) distinct: List,
-    /// Which of them each slot has [N].
+    /// Which of them each slot has `[N]`.
     pub(super) distinct_of: List,
     /// Supervised slots, ascending; then the last one again, up to whole multiples.
     pub(super) targets: List,
@@ -53,7 +53,7 @@ pub(super) struct Plan {
     pub(super) labels: List,
     /// Their loss weights, as bits of f32; 0 behind the supervised ones.
     pub(super) weights: List,
-    /// Anchor of each block [A].
+    /// Anchor of each block `[A]`.
     pub(super) anchors: List,
     /// Anchor and first context row of each block [A, 2].
     pub(super) sights: List,

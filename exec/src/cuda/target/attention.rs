@@ -137,7 +137,7 @@ impl Attention {
         unsafe { launch.on(stream) }
     }
 
-    /// out [tokens, heads · D] of turned queries and keys. `lengths` [rows]: what stands behind them may be zeros.
+    /// out [tokens, heads · D] of turned queries and keys. `lengths` `[rows]`: what stands behind them may be zeros.
     pub(super) fn mix(
         &mut self,
         stream: &Stream,

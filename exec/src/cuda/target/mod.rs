@@ -50,7 +50,7 @@ impl Captures {
 pub struct TokenRows {
     /// Tokens [rows · width].
     pub ids: Vec<u32>,
-    /// Tokens of each row that are no padding [rows].
+    /// Tokens of each row that are no padding `[rows]`.
     pub lengths: Vec<u32>,
     /// Tokens a row.
     pub width: usize,

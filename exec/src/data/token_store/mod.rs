@@ -15,7 +15,7 @@
 //! byte each so that a sample's mask is handed out as it lies in the file, as its ids are.
 //!
 //! [`prepare`] writes below another name and renames the folder when all of it is on the disk, so a
-//! store is whole or not there. [`open`] checks headers, sizes and the sums of the small files, and
+//! store is whole or not there. [`open()`] checks headers, sizes and the sums of the small files, and
 //! that settings and sources are still those the store was made from; [`verify`] checks every byte.
 
 mod error;

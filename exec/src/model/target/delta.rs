@@ -21,7 +21,7 @@ pub(super) struct DeltaNet {
     beta: Tensor,
     /// To the decay.
     decay: Tensor,
-    /// One weight [C] a place of the convolution, the oldest token's first.
+    /// One weight `[C]` a place of the convolution, the oldest token's first.
     taps: Vec<Tensor>,
     decay_bias: Tensor,
     /// −exp(A_log): what a unit of decay counts in each head.

@@ -108,9 +108,9 @@ struct Chunk<'a> {
     /// Indices of the slots, n of them, ascending.
     slots: Vec<u32>,
     index: Tensor,
-    /// The data's tokens [n].
+    /// The data's tokens `[n]`.
     labels: Vec<u32>,
-    /// The plan's weights [n].
+    /// The plan's weights `[n]`.
     weights: Vec<f64>,
     /// [n, V].
     logits: Tensor,

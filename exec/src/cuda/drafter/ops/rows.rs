@@ -6,7 +6,7 @@ use super::{Ops, PARTIALS};
 use crate::cuda::{CudaError, Kernel, Ptr};
 
 impl Ops {
-    /// y[i] = x[from[i]] for rows of `width`.
+    /// `y[i]` = `x[from[i]]` for rows of `width`.
     pub(in crate::cuda::drafter) fn gather(
         &self,
         x: Ptr<bf16>,
@@ -28,7 +28,7 @@ impl Ops {
         unsafe { launch.on(&self.stream) }
     }
 
-    /// y[to[i]] = x[i].
+    /// `y[to[i]]` = `x[i]`.
     pub(in crate::cuda::drafter) fn scatter(
         &self,
         x: Ptr<bf16>,
