@@ -113,22 +113,27 @@ impl Run {
         }
         let log = is_beside_others.then(|| self.dir.with_extension("log"));
         call(&self.train, log.as_deref())?;
-        write_atomic(&self.dir.join(ARGUMENTS), self.arguments().as_bytes())?;
+        write_atomic(&self.dir.join(ARGUMENTS), line(&self.train).as_bytes())?;
         Ok(())
     }
 
     /// Whether an earlier call made it with the same arguments.
     pub(super) fn is_made(&self) -> bool {
-        let said = std::fs::read_to_string(self.dir.join(ARGUMENTS));
-        said.is_ok_and(|said| said == self.arguments())
-    }
-
-    fn arguments(&self) -> String {
-        self.train.join("\t") + "\n"
+        is_made(&self.dir, &self.train)
     }
 }
 
-/// Judges the drafters of all runs by the same answers.
+/// Whether what stands in `dir` came of these arguments.
+fn is_made(dir: &Path, arguments: &[String]) -> bool {
+    let said = std::fs::read_to_string(dir.join(ARGUMENTS));
+    said.is_ok_and(|said| said == line(arguments))
+}
+
+fn line(arguments: &[String]) -> String {
+    arguments.join("\t") + "\n"
+}
+
+/// Judges the drafters of all runs by the same answers; what was judged before stands.
 pub(super) fn evaluate(runs: &[Run], args: &AblateArgs) -> Result<Vec<Outcome>, Failure> {
     let out = args.out.join("eval");
     let mut eval = vec![
@@ -160,7 +165,10 @@ pub(super) fn evaluate(runs: &[Run], args: &AblateArgs) -> Result<Vec<Outcome>, 
     for (flag, value) in more {
         eval.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
     }
-    call(&eval, None)?;
+    if !is_made(&out, &eval) {
+        call(&eval, None)?;
+        write_atomic(&out.join(ARGUMENTS), line(&eval).as_bytes())?;
+    }
     let read = |run: &Run| Outcome::read(&run.value, run.seed, &run.dir, &out);
     runs.iter()
         .map(|run| read(run).map_err(Failure::data))
