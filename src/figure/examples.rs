@@ -57,6 +57,9 @@ fn labels_do_not_overlap() {
     check(&timeline(NAMES));
     check(&timeline(LONG_NAMES));
     check(&loss_curve());
+    for variants in [1, 3, 6] {
+        check(&groups(variants, NAMES));
+    }
     check(&prediction(6));
     check(&prediction(1));
     check(&prediction(16));

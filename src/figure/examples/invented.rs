@@ -426,3 +426,33 @@ pub(super) fn acceptance(checkpoints: usize, names: [&str; 8]) -> Acceptance {
         ],
     }
 }
+
+/// `count` variants in five groups, over two quantities.
+pub(super) fn groups(count: usize, names: [&str; 8]) -> Groups {
+    let value = |group: usize, variant: usize| {
+        let mean = 2.0 + 0.2 * group as f64 - 0.05 * variant as f64;
+        GroupValue {
+            mean,
+            low: mean - 0.1,
+            high: mean + 0.1,
+            runs: vec![mean - 0.06, mean, mean + 0.06],
+        }
+    };
+    let panel = |title: &str| GroupPanel {
+        title: title.to_owned(),
+        axis: format!("{title} [tokens/forward]"),
+        groups: ["all", "≤ 128", "129–256", "257–512", "> 512"]
+            .map(String::from)
+            .into(),
+        series: (0..count)
+            .map(|variant| GroupSeries {
+                name: names[variant % names.len()].to_owned(),
+                values: (0..5).map(|group| value(group, variant)).collect(),
+            })
+            .collect(),
+    };
+    Groups {
+        heading: heading("What a choice is worth", "mean and interval"),
+        panels: vec![panel("Acceptance length"), panel("Held-out loss")],
+    }
+}
