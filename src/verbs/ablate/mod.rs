@@ -36,7 +36,7 @@ pub(crate) fn run(args: &AblateArgs) -> Result<(), Failure> {
     let dir = OutputDir::create(&args.out)?;
     let runs = vary.runs(args);
     let stop = stop_on_signal();
-    train(&runs, args.jobs.max(1), &stop)?;
+    train(&runs, args, &stop)?;
     note(format!("evaluating {} drafters", runs.len()));
     let outcomes = runs::evaluate(&runs, args)?;
     let comparison = Comparison::of(&vary, &args.seeds, outcomes);
@@ -49,8 +49,9 @@ pub(crate) fn run(args: &AblateArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes all runs that were not made before under the same arguments, `jobs` of them at a time.
-fn train(runs: &[Run], jobs: usize, stop: &AtomicBool) -> Result<(), Failure> {
+/// Makes all runs that were not made before under the same arguments, `--jobs` of them at a time.
+fn train(runs: &[Run], args: &AblateArgs, stop: &AtomicBool) -> Result<(), Failure> {
+    let jobs = args.jobs.max(1);
     let (next, is_lost) = (AtomicUsize::new(0), AtomicBool::new(false));
     let work = || -> Result<(), Failure> {
         while !is_lost.load(Ordering::SeqCst) {
@@ -68,6 +69,7 @@ fn train(runs: &[Run], jobs: usize, stop: &AtomicBool) -> Result<(), Failure> {
                 continue;
             }
             note(title);
+            runs::forget_evaluation(&args.out)?;
             let made = run.make(jobs > 1);
             is_lost.fetch_or(made.is_err(), Ordering::SeqCst);
             made?;

@@ -50,7 +50,7 @@ impl Vary {
     }
 }
 
-/// One training and its evaluation.
+/// One training.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     value: String,
@@ -85,7 +85,7 @@ impl Run {
         for set in args.sets.iter().cloned().chain(own) {
             train.extend(["--set".to_owned(), set]);
         }
-        let backend = args.backend.name().to_owned();
+        let backend = args.backend.name();
         train.extend(["--backend".into(), backend, "--out".into(), shown(&dir)]);
         Self {
             value: value.to_owned(),
@@ -120,6 +120,21 @@ impl Run {
     /// Whether an earlier call made it with the same arguments.
     pub(super) fn is_made(&self) -> bool {
         is_made(&self.dir, &self.train)
+    }
+}
+
+/// Takes back what vouches for an evaluation: a drafter that is trained anew must be judged anew.
+pub(super) fn forget_evaluation(out: &Path) -> Result<(), Failure> {
+    let path = out.join("eval").join(ARGUMENTS);
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            let message = format!(
+                "{}: cannot be removed: {e}; give --out another directory",
+                path.display()
+            );
+            Err(Failure::new(crate::output::OutputError::CODE, message))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -223,7 +238,21 @@ fn call(arguments: &[String], log: Option<&Path>) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::Vary;
+    use super::*;
+
+    #[test]
+    fn an_evaluation_stands_until_a_drafter_is_trained_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let eval = folder.path().join("eval");
+        std::fs::create_dir(&eval).unwrap();
+        let arguments = ["eval".to_owned()];
+        forget_evaluation(folder.path()).unwrap();
+        write_atomic(&eval.join(ARGUMENTS), line(&arguments).as_bytes()).unwrap();
+        assert!(is_made(&eval, &arguments));
+        assert!(!is_made(&eval, &["other".to_owned()]));
+        forget_evaluation(folder.path()).unwrap();
+        assert!(!is_made(&eval, &arguments));
+    }
 
     #[test]
     fn values_are_read_in_their_order() {
