@@ -80,13 +80,9 @@ pub(crate) enum BackendArg {
 
 impl BackendArg {
     /// As it is typed.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Cpu => "cpu",
-            Self::Cuda => "cuda",
-            Self::Emulated => "emulated",
-        }
+    pub(crate) fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 

@@ -6,12 +6,12 @@ mod loss;
 mod observe;
 mod sliding;
 
-pub use loss::{ChecksSection, LossKind, LossSection};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 pub use checkpoint::{BestBy, CheckpointSection};
 pub use data::{DataSection, TemplateValue};
+pub use loss::{ChecksSection, LossKind, LossSection};
 pub use observe::{ObserveSection, Tensorboard};
 
 /// The `[exec]` section of a scenario or policy file.

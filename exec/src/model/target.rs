@@ -21,6 +21,7 @@ use super::normal::normals;
 use super::ops::{linear, rms_norm};
 use super::{ModelError, PaddedBatch, Tensors, safetensors_io};
 use cache::LayerCache;
+use capture::check_layers;
 use layer::{Layer, stored_norm};
 use pass::{Pass, Span};
 
@@ -119,14 +120,7 @@ impl Target {
     ) -> Result<Self, ModelError> {
         safetensors_io::check(tensors, &target_shapes(&config), origin)?;
         let g = &config.geometry;
-        if let Some(id) = captured.iter().find(|&&id| id >= g.num_hidden_layers) {
-            return Err(ModelError::Config {
-                file: origin.to_owned(),
-                key: "target_layer_ids".to_owned(),
-                value: id.to_string(),
-                problem: format!("the target has {} layers, from 0", g.num_hidden_layers),
-            });
-        }
+        check_layers(captured, g.num_hidden_layers, origin)?;
         let embed = tensors[EMBED].clone();
         Ok(Self {
             lm_head: tensors.get(LM_HEAD).unwrap_or(&embed).clone(),

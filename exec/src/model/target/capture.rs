@@ -9,16 +9,22 @@ impl Target {
     /// Errors: a layer that the target does not have.
     pub fn capturing(mut self, target_layer_ids: &[usize]) -> Result<Self, ModelError> {
         let layers = self.config.geometry.num_hidden_layers;
-        if let Some(id) = target_layer_ids.iter().find(|&&id| id >= layers) {
-            return Err(ModelError::Config {
-                file: "drafter config".to_owned(),
-                key: "target_layer_ids".to_owned(),
-                value: id.to_string(),
-                problem: format!("the target has {layers} layers, from 0"),
-            });
-        }
+        check_layers(target_layer_ids, layers, "drafter config")?;
         self.captured = target_layer_ids.to_vec();
         Ok(self)
+    }
+}
+
+/// Refuses layers that a target of `layers` does not have; `origin` names who asks for them.
+pub(super) fn check_layers(asked: &[usize], layers: usize, origin: &str) -> Result<(), ModelError> {
+    match asked.iter().find(|&&id| id >= layers) {
+        Some(id) => Err(ModelError::Config {
+            file: origin.to_owned(),
+            key: "target_layer_ids".to_owned(),
+            value: id.to_string(),
+            problem: format!("the target has {layers} layers, from 0"),
+        }),
+        None => Ok(()),
     }
 }
 
