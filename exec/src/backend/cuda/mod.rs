@@ -26,9 +26,9 @@ use crate::cuda::target::{
 };
 use crate::cuda::{CudaError, Gpu, Tuning};
 use crate::error::WorkerId;
-use crate::model::{DrafterConfig, Family, Tensors};
+use crate::model::{DrafterConfig, Tensors};
 use crate::store::Place;
-use checks::{Recomputer, RowSize};
+use checks::Recomputer;
 use copier::CudaCopier;
 use hidden::{Described, DeviceSlots, HostSlots};
 use memory::{Largest, Placing, Sizes, SlotCounts, Work};
@@ -88,7 +88,6 @@ impl Cuda {
     /// No GPU or driver, sizes that the kernels do not cover, or not enough memory; nothing is kept then.
     pub fn new(setup: CpuSetup, policy: &Policy) -> Result<Self, WorkError> {
         let count = Gpu::count().map_err(fatal)?;
-        covered(&setup.target.config().family).map_err(WorkError::Fatal)?;
         let placing = Placing::new(policy, count);
         let gpus: Vec<Arc<Gpu>> = (0..placing.gpus())
             .map(Gpu::open)
@@ -398,14 +397,4 @@ fn make_drafter(shared: &Shared, id: DrafterId) -> Result<CudaDrafter, WorkError
         CudaDrafter::new(&stream, config, &weights, frozen, &shared.options).map_err(fatal)?;
     drafter.import(state, *step).map_err(fatal)?;
     Ok(drafter)
-}
-
-/// Refuses what runs on the CPU alone: on a GPU it would be trained as something else.
-fn covered(family: &Family) -> Result<(), String> {
-    match family {
-        Family::Qwen3 | Family::Llama => Ok(()),
-        Family::Qwen3_5(_) => Err(
-            "exec.target.path: targets with gated delta layers run on the CPU alone; use --backend cpu".into(),
-        ),
-    }
 }
