@@ -161,7 +161,7 @@ impl Gemm {
             let plan = self.plan(stream, &shape, &c, &call)?;
             self.plans.insert(shape, plan);
         }
-        if self.marks && beta == 0.0 {
+        if self.marks && call.repeats() {
             mark(stream, &c)?;
         }
         let plan = &self.plans[&shape];
