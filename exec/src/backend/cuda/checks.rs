@@ -171,13 +171,7 @@ impl Again for Asked<'_> {
         };
         recomputer
             .compute(batch, row)
-            .and_then(|()| {
-                let values = recomputer
-                    .target
-                    .stream()
-                    .download(recomputer.again.ptr())?;
-                Ok(values)
-            })
+            .and_then(|()| recomputer.target.stream().download(recomputer.again.ptr()))
             .map_err(|error| candle_core::Error::msg(error).into())
             .and_then(|values| on_host(&values, &said, recomputer.parts()))
     }

@@ -82,8 +82,7 @@ impl DeltaKernels {
         stream: &Stream,
         pool: &Arc<Pool>,
         w: &DeltaWeights,
-        projections: Ptr<bf16>,
-        out: Ptr<bf16>,
+        [projections, out]: [Ptr<bf16>; 2],
         extent: Extent,
         lengths: Ptr<u32>,
     ) -> Result<(), CudaError> {

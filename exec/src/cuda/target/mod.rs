@@ -336,8 +336,7 @@ impl CudaTarget {
             &self.stream,
             &self.scratch,
             w,
-            projections.ptr(),
-            read.ptr(),
+            [projections.ptr(), read.ptr()],
             rows.extent,
             rows.lengths,
         )?;
