@@ -1,9 +1,10 @@
 //! The HTML page of a search.
 
-use super::Detailed;
 use super::answer::answer;
 use super::group::Group;
+use super::outlook;
 use super::quantity::count;
+use super::{Detailed, Prospects};
 use super::{reasons, tables};
 use crate::failure::Failure;
 use crate::figure::{Part, Report, report};
@@ -19,16 +20,20 @@ pub(crate) fn page(
     searched: &Searched,
     groups: &[Group],
     best: Option<&PolicyFile>,
+    prospects: Option<&Prospects>,
     detailed: &[Detailed],
     figures: Vec<String>,
 ) -> Result<String, Failure> {
     let file = &searched.cases[0].file;
-    let mut summary = answer(searched, best, detailed);
+    let mut summary = answer(searched, best, prospects, detailed);
     summary.extend(reasons::ties(searched, groups).map(|ties| format!("{ties}.")));
     let mut parts = vec![
         Part::Table(tables::policies(searched, detailed)),
         Part::Table(tables::time(detailed)),
     ];
+    if let (Some(prospects), Some(best)) = (prospects, best) {
+        parts.push(Part::Table(outlook::table(prospects, best)));
+    }
     parts.extend(figures.into_iter().map(Part::Figure));
     parts.extend(left_out(searched, groups));
     parts.push(Part::Table(tables::memory(searched, detailed)));

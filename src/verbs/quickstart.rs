@@ -142,8 +142,8 @@ fn write_search(dir: &OutputDir, searched: &Searched) -> Result<PolicyFile, Fail
     let chosen = best::policy_file(searched, row)?;
     best::write(&folder, &chosen)?;
     let detailed = report::details(searched, Some(&chosen), &folder, true)?;
-    report::write(&folder, searched, Some(&chosen), &detailed)?;
-    for line in report::summary(searched, Some(&chosen), &detailed) {
+    report::write(&folder, searched, Some(&chosen), None, &detailed)?;
+    for line in report::summary(searched, Some(&chosen), None, &detailed) {
         say(line);
     }
     Ok(chosen)

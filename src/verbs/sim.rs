@@ -46,11 +46,26 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
     if let Some(file) = &best {
         best::write(&dir, file)?;
     }
+    let prospects = searched
+        .choice
+        .best
+        .and_then(|best| report::prospects(&searched, best, &stop));
     let detailed = report::details(&searched, best.as_ref(), &dir, args.trace)?;
+    let candidates: Vec<(String, usize)> = detailed
+        .iter()
+        .map(|detail| (detail.name.clone(), detail.row))
+        .collect();
+    best::write_candidates(&dir, &searched, &candidates)?;
     if !args.no_figures {
-        report::write(&dir, &searched, best.as_ref(), &detailed)?;
+        report::write(
+            &dir,
+            &searched,
+            best.as_ref(),
+            prospects.as_ref(),
+            &detailed,
+        )?;
     }
-    for line in report::summary(&searched, best.as_ref(), &detailed) {
+    for line in report::summary(&searched, best.as_ref(), prospects.as_ref(), &detailed) {
         say(line);
     }
     say(format!("results in {}", out.display()));
