@@ -26,7 +26,13 @@ pub use lengths::draw_lengths;
 pub use links::{Links, MissingLink};
 pub use memory::{Memory, Overflow, Part};
 pub use run::{Nobody, Outcome, Resolved, RunError, Work, edges, order_spec, plan, prepare, run};
-pub use search::{Choice, choose};
+pub use search::{
+    Basis, Choice, Comparison, Confirmation, Effort, Found, Progress, Ranking, Refusal, Round,
+    Standing, Tell, choose, confirm, search,
+};
 pub use service::{ServiceTimes, train_costs};
-pub use stats::{CONFIDENCE, Estimate};
-pub use sweep::{Point, Row, Verdict, replicate, sweep};
+pub use stats::{
+    BATCH_STEPS, CONFIDENCE, Estimate, Paired, Settled, WarmUp, batch_means, holm, mser,
+    relative_error, replications_for, warm_up,
+};
+pub use sweep::{Point, Row, Verdict, Worst, replicate, sweep};

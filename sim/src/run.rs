@@ -8,6 +8,7 @@ use crate::links::{Links, MissingLink};
 use crate::memory::{Memory, Overflow};
 use crate::service::{ServiceTimes, train_costs};
 use crate::spec::{Buckets, Costs, Fault, Hardware, Lengths, Model, Training, Workload};
+use crate::stats::{WarmUp, relative_error, warm_up};
 use shared::core::{Action, Core, Event};
 use shared::draw::{Seed, Stream};
 use shared::id::BucketId;
@@ -112,8 +113,12 @@ pub struct Work {
 pub struct Outcome {
     /// How it ended.
     pub end: End,
-    /// Its numbers.
+    /// Its numbers; their steady part begins where the warm-up ends.
     pub metrics: Metrics,
+    /// Where the warm-up ends; `None` for a run of fewer than 50 optimizer steps, whose first tenth is left out instead.
+    pub warm_up: Option<WarmUp>,
+    /// Standard error of the throughput over the throughput, as far as one run tells it.
+    pub relative_error: Option<f64>,
     /// What no policy could exceed.
     pub bound: Bound,
     /// Memory by place at its peak.
@@ -280,7 +285,13 @@ pub fn run(
         observer.record(at, event, actions, core);
     };
     let end = simulate(&mut core, machine, &mut both);
-    let metrics = meter.finish(&core);
+    let mut metrics = meter.finish(&core);
+    let warm_up = warm_up(&metrics.applied);
+    if let Some(warm_up) = warm_up {
+        metrics.cut_warm_up(warm_up.cut.saturating_sub(1));
+    }
+    let counted = warm_up.map_or(0, |w| w.steps);
+    let relative_error = warm_up.and_then(|w| relative_error(&metrics.applied[..counted], w.cut));
     let step_size = grad_accum * u32::from(point.policy.drafters);
     let bound = Bound::of(
         &plan,
@@ -294,6 +305,8 @@ pub fn run(
     Ok(Outcome {
         end,
         metrics,
+        warm_up,
+        relative_error,
         bound,
         memory,
         overflow,
