@@ -1,13 +1,13 @@
 //! Many points, in parallel over points, each by as many replications as asked for.
 
 use crate::engine::End;
-use crate::run::{Nobody, Outcome, Resolved, RunError, Work, prepare, run};
+use crate::run::{Nobody, Outcome, Resolved, RunError, run};
 use crate::stats::Estimate;
+use crate::works::Works;
 use rayon::prelude::*;
 use shared::metrics::Detail;
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// One point to simulate.
 #[derive(Clone, Debug)]
@@ -56,38 +56,6 @@ impl Verdict {
     /// Its name in tables.
     pub const fn name(self) -> &'static str {
         ["done", "deadlock", "infeasible"][self as usize]
-    }
-}
-
-/// Work by what it depends on, so that policies compared share it.
-#[derive(Default)]
-struct Works(Mutex<BTreeMap<String, Result<Work, RunError>>>);
-
-impl Works {
-    fn get(&self, point: &Resolved, lengths: &Arc<Vec<u32>>) -> Result<Work, RunError> {
-        let key = format!(
-            "{:?}|{:?}|{:?}|{:?}|{:?}|{:p}",
-            point.seed,
-            point.workload,
-            point.training,
-            point.model.bytes_per_token(),
-            point.costs,
-            Arc::as_ptr(lengths)
-        );
-        let known = self
-            .0
-            .lock()
-            .expect("no thread panicked")
-            .get(&key)
-            .cloned();
-        known.unwrap_or_else(|| {
-            let work = prepare(point, lengths);
-            self.0
-                .lock()
-                .expect("no thread panicked")
-                .insert(key, work.clone());
-            work
-        })
     }
 }
 
