@@ -19,7 +19,8 @@ use shared::plan::{
 };
 use shared::policy::{Assignment, Policy, PolicyError, Queue, RunFacts};
 use shared::time::{Span, Time};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 /// One point of a scenario: no ranges left, one policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,6 +107,23 @@ pub struct Work {
     pub train_costs: Arc<Vec<Span>>,
     /// What a check of the policy must know of it.
     pub facts: RunFacts,
+    plans: Plans,
+}
+
+/// Orders of one formation, so that points whose policies order the work alike share one plan.
+#[derive(Clone, Debug, Default)]
+struct Plans(Arc<Mutex<HashMap<OrderSpec, Arc<Plan>>>>);
+
+impl Plans {
+    /// The plan that `spec` makes of `formation`; which of two threads makes it first changes nothing.
+    fn get(&self, formation: &Formation, spec: &OrderSpec) -> Arc<Plan> {
+        let known = || self.0.lock().expect("no thread panicked");
+        if let Some(plan) = known().get(spec) {
+            return Arc::clone(plan);
+        }
+        let plan = Arc::new(Plan::order(formation, spec));
+        Arc::clone(known().entry(spec.clone()).or_insert(plan))
+    }
 }
 
 /// What a simulation gave.
@@ -153,6 +171,7 @@ pub fn prepare(point: &Resolved, lengths: &[u32]) -> Result<Work, RunError> {
         formation: Arc::new(formation),
         service: Arc::new(service),
         train_costs: Arc::new(train_costs),
+        plans: Plans::default(),
     })
 }
 
@@ -260,7 +279,7 @@ pub fn plan(point: &Resolved, work: &Work) -> Result<Arc<Plan>, RunError> {
         }
     }
     spec.check(work.formation.edges.len())?;
-    Ok(Arc::new(Plan::order(&work.formation, &spec)))
+    Ok(work.plans.get(&work.formation, &spec))
 }
 
 /// Simulates a point; `observer` sees every record.

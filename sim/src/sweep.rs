@@ -1,14 +1,14 @@
 //! Many points, in parallel over points, each by as many replications as asked for.
 
 use crate::engine::End;
-use crate::run::{Nobody, Outcome, Resolved, RunError, Work, prepare, run};
+use crate::run::{Nobody, Outcome, Resolved, RunError, run};
 use crate::stats::Estimate;
+use crate::works::Works;
 use rayon::prelude::*;
 use shared::id::Bytes;
 use shared::metrics::Detail;
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// One point to simulate.
 #[derive(Clone, Debug)]
@@ -138,63 +138,6 @@ impl Verdict {
     pub const fn name(self) -> &'static str {
         ["done", "deadlock", "infeasible"][self as usize]
     }
-}
-
-/// Work by what it depends on, so that policies compared share it; let go with the last run that needs it.
-pub(crate) struct Works(Mutex<BTreeMap<String, Entry>>);
-
-struct Entry {
-    uses_left: usize,
-    work: Option<Result<Work, RunError>>,
-}
-
-impl Works {
-    /// Work for each of these runs, once each.
-    pub(crate) fn expecting<'a>(runs: impl Iterator<Item = (&'a Point, u32)>) -> Self {
-        let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
-        for (point, replication) in runs {
-            let key = work_key(&replicate(&point.resolved, replication), &point.lengths);
-            let entry = entries.entry(key).or_insert(Entry {
-                uses_left: 0,
-                work: None,
-            });
-            entry.uses_left += 1;
-        }
-        Self(Mutex::new(entries))
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.0.lock().expect("no thread panicked")
-    }
-
-    fn get(&self, point: &Resolved, lengths: &Arc<Vec<u32>>) -> Result<Work, RunError> {
-        let key = work_key(point, lengths);
-        let known = self.lock().get(&key).and_then(|entry| entry.work.clone());
-        // Two threads may prepare the same work at once; both find the same.
-        let work = known.unwrap_or_else(|| prepare(point, lengths));
-        let mut entries = self.lock();
-        if let Some(entry) = entries.get_mut(&key) {
-            entry.uses_left = entry.uses_left.saturating_sub(1);
-            if entry.uses_left == 0 {
-                entries.remove(&key);
-            } else {
-                entry.work.get_or_insert_with(|| work.clone());
-            }
-        }
-        work
-    }
-}
-
-fn work_key(point: &Resolved, lengths: &Arc<Vec<u32>>) -> String {
-    format!(
-        "{:?}|{:?}|{:?}|{:?}|{:?}|{:p}",
-        point.seed,
-        point.workload,
-        point.training,
-        point.model.bytes_per_token(),
-        point.costs,
-        Arc::as_ptr(lengths)
-    )
 }
 
 /// Simulates all points. `done` is told each row as it is there; once `stop` is set, points not begun are left out.

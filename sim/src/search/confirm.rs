@@ -4,7 +4,8 @@ use super::part::Parts;
 use super::{Progress, Tell};
 use crate::run::RunError;
 use crate::stats::Estimate;
-use crate::sweep::{Point, Works, simulate_once};
+use crate::sweep::{Point, simulate_once};
+use crate::works::Works;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -10,7 +10,8 @@ use super::select::{REPLICATIONS_FIRST, settle};
 use super::{Effort, Found, Progress, Round, Tell, screen};
 use crate::run::{RunError, prepare};
 use crate::spec::{Objective, Search};
-use crate::sweep::{Point, Row, Verdict, Works, simulate_once, simulate_point};
+use crate::sweep::{Point, Row, Verdict, simulate_once, simulate_point};
+use crate::works::Works;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,7 +125,10 @@ impl Halving<'_> {
             .iter()
             .map(|&i| self.parts.of(&self.points[i], share))
             .collect();
-        let bounds = screen::bounds(&parts, ROUND_SEEDS);
+        let runs = parts.iter().map(|point| (point, ROUND_SEEDS));
+        // Once for the bound and, mostly, once for the run.
+        let works = Works::expecting(runs.clone().chain(runs));
+        let bounds = screen::bounds(&parts, ROUND_SEEDS, &works);
         let mut order: Vec<(usize, f64)> = Vec::new();
         for (place, bound) in bounds.into_iter().enumerate() {
             match bound {
@@ -146,7 +150,7 @@ impl Halving<'_> {
                 .map(|&place| (left[place], parts[place].clone()))
                 .collect();
             simulated += which.len();
-            self.simulate(&which, ROUND_SEEDS..ROUND_SEEDS + 1, "short runs");
+            self.simulate(&which, ROUND_SEEDS..ROUND_SEEDS + 1, &works, "short runs");
         }
         self.effort.screened = left.len() - simulated;
         simulated
@@ -181,7 +185,8 @@ impl Halving<'_> {
             .map(|&i| (i, self.parts.of(&self.points[i], share)))
             .collect();
         let seed = ROUND_SEEDS * (round as u32 + 1);
-        self.simulate(&which, seed..seed + 1, "longer runs");
+        let works = Works::expecting(which.iter().map(|(_, point)| (point, seed)));
+        self.simulate(&which, seed..seed + 1, &works, "longer runs");
         which.len()
     }
 
@@ -190,23 +195,20 @@ impl Halving<'_> {
         &mut self,
         which: &[(usize, Point)],
         replications: std::ops::Range<u32>,
+        works: &Works,
         what: &'static str,
     ) {
         (self.tell)(Progress::Begins {
             what,
             runs: which.len(),
         });
-        let runs = which
-            .iter()
-            .flat_map(|(_, point)| replications.clone().map(move |r| (point, r)));
-        let works = Works::expecting(runs);
         let rows: Vec<Row> = which
             .par_iter()
             .filter_map(|(index, point)| {
                 if self.stop.load(Ordering::Relaxed) {
                     return None;
                 }
-                let row = simulate_point(*index, point, replications.clone(), &works);
+                let row = simulate_point(*index, point, replications.clone(), works);
                 (self.tell)(Progress::Done);
                 Some(row)
             })
@@ -289,7 +291,11 @@ impl Halving<'_> {
             .collect();
         let which: Vec<(usize, Point)> = parts.iter().map(|(&i, p)| (i, p.clone())).collect();
         let first = self.search.replications.max(REPLICATIONS_FIRST);
-        self.simulate(&which, 0..first, "ranking");
+        let runs = which
+            .iter()
+            .flat_map(|(_, point)| (0..first).map(move |replication| (point, replication)));
+        let works = Works::expecting(runs);
+        self.simulate(&which, 0..first, &works, "ranking");
         let mut rows: Vec<Row> = std::mem::take(&mut self.rows).into_values().collect();
         let point = |i: usize| &parts[&i];
         settle(

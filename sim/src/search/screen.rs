@@ -2,16 +2,20 @@
 
 use crate::bound::Bound;
 use crate::run::{RunError, plan};
-use crate::sweep::{Point, Works, work_of};
+use crate::sweep::{Point, work_of};
+use crate::works::Works;
 use rayon::prelude::*;
 
 /// The bound of each point on this very work, or why it cannot run. (tok/s)
-pub(super) fn bounds(points: &[Point], replication: u32) -> Vec<Result<f64, RunError>> {
-    let works = Works::expecting(points.iter().map(|point| (point, replication)));
+pub(super) fn bounds(
+    points: &[Point],
+    replication: u32,
+    works: &Works,
+) -> Vec<Result<f64, RunError>> {
     points
         .par_iter()
         .map(|point| {
-            let (resolved, work) = work_of(point, replication, &works)?;
+            let (resolved, work) = work_of(point, replication, works)?;
             let plan = plan(&resolved, &work)?;
             let policy = &resolved.policy;
             let step_size = resolved.training.grad_accum * u32::from(policy.drafters);

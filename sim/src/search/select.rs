@@ -5,7 +5,8 @@ use super::kn::{Demand, select};
 use super::{Effort, Progress, Refusal, Tell};
 use crate::run::Outcome;
 use crate::spec::{Objective, Search};
-use crate::sweep::{Point, Row, Verdict, Works, simulate_once};
+use crate::sweep::{Point, Row, Verdict, simulate_once};
+use crate::works::Works;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
