@@ -40,6 +40,9 @@ pub(crate) fn answer(
 }
 
 fn no_answer(searched: &Searched) -> String {
+    if searched.choice.refusal().is_some() {
+        return "No policy is named the best: the runs do not carry an order.".to_owned();
+    }
     format!(
         "No policy qualifies: of {}, none is done and keeps the constraints of [search].",
         count(searched.rows.len(), "point")

@@ -21,6 +21,7 @@ use crate::scenario::{Case, PolicyFile};
 use crate::verbs::sim::Searched;
 
 pub(crate) use detail::{Detailed, details, header};
+pub(crate) use group::point_name;
 use run_figures::{Shown, run_figures};
 pub(crate) use run_timeline::STEPS_RECORDED;
 pub(crate) use summary::summary;
