@@ -1,9 +1,10 @@
 //! Points side by side on common random numbers: in each replication all of them face the same samples and the same noise.
 
 use crate::engine::End;
-use crate::run::{Nobody, Outcome, RunError, prepare, run};
+use crate::run::{Nobody, Outcome, RunError, run};
 use crate::stats::Estimate;
 use crate::sweep::{Point, replicate};
+use crate::works::Works;
 use rayon::prelude::*;
 use shared::metrics::Detail;
 use std::ops::Range;
@@ -36,29 +37,36 @@ pub fn side_by_side(
     stop: &AtomicBool,
     done: &(dyn Fn() + Sync),
 ) -> Vec<Outcomes> {
-    let runs: Vec<(&Point, u32)> = points
-        .iter()
-        .flat_map(|point| replications.clone().map(move |number| (point, number)))
+    // By replication first, so that points that share their work ask for it one after the other.
+    let runs: Vec<(&Point, u32)> = replications
+        .clone()
+        .flat_map(|number| points.iter().map(move |point| (point, number)))
         .collect();
+    let works = Works::expecting(runs.iter().copied());
     let outcomes: Vec<Result<Outcome, Unpaired>> = runs
         .into_par_iter()
         .map(|(point, number)| {
             if stop.load(Ordering::Relaxed) {
                 return Err(Unpaired::Interrupted);
             }
-            let outcome = one(point, number);
+            let outcome = one(point, number, &works);
             done();
             outcome
         })
         .collect();
-    let mut outcomes = outcomes.into_iter();
-    let of_point = |_: &Point| outcomes.by_ref().take(replications.len()).collect();
-    points.iter().map(of_point).collect()
+    let mut by_point: Vec<Vec<Result<Outcome, Unpaired>>> = vec![Vec::new(); points.len()];
+    for (i, outcome) in outcomes.into_iter().enumerate() {
+        by_point[i % points.len()].push(outcome);
+    }
+    by_point
+        .into_iter()
+        .map(|outcomes| outcomes.into_iter().collect())
+        .collect()
 }
 
-fn one(point: &Point, number: u32) -> Result<Outcome, Unpaired> {
+fn one(point: &Point, number: u32, works: &Works) -> Result<Outcome, Unpaired> {
     let again = replicate(&point.resolved, number);
-    let work = prepare(&again, &point.lengths)?;
+    let work = works.get(&again, &point.lengths)?;
     let outcome = run(&again, &work, Detail::default(), &mut Nobody)?;
     if outcome.end != End::Done {
         return Err(Unpaired::Deadlock);

@@ -1,7 +1,7 @@
 //! Many points, in parallel over points, each by as many replications as asked for.
 
 use crate::engine::End;
-use crate::run::{Nobody, Outcome, Resolved, RunError, run};
+use crate::run::{Nobody, Outcome, Resolved, RunError, Work, run};
 use crate::stats::Estimate;
 use crate::works::Works;
 use rayon::prelude::*;

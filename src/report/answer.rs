@@ -8,7 +8,6 @@ use super::quantity::{
 };
 use crate::results::bound_share;
 use crate::scenario::PolicyFile;
-use crate::verbs::best::fresh_replications;
 use crate::verbs::sim::Searched;
 use shared::core::Activity;
 use sim::spec::Hardware;
@@ -39,7 +38,7 @@ pub(crate) fn answer(
         return vec![no_answer(searched)];
     };
     let outcome = &chosen.outcome;
-    let mut lines = vec![speed(&chosen.name, file, outcome)];
+    let mut lines = vec![speed(&chosen.name, file, outcome, searched)];
     lines.extend(prospects.map(|prospects| takes(outcome, file, prospects)));
     lines.push(needs(outcome, &file.hardware));
     lines.extend(mixes(outcome));
@@ -54,21 +53,28 @@ pub(crate) fn answer(
 }
 
 fn no_answer(searched: &Searched) -> String {
+    if searched.choice.refusal().is_some() {
+        return "No policy is named the best: the runs do not carry an order.".to_owned();
+    }
     format!(
         "No policy qualifies: of {}, none is done and keeps the constraints of [search].",
         count(searched.rows.len(), "point")
     )
 }
 
-fn speed(name: &str, file: &PolicyFile, outcome: &Outcome) -> String {
+fn speed(name: &str, file: &PolicyFile, outcome: &Outcome, searched: &Searched) -> String {
     let expect = &file.expect;
     let half = (expect.throughput_ci_high - expect.throughput_ci_low) / 2.0;
+    let confirmed = searched.confirmation.as_ref();
+    let seeds = confirmed.map_or_else(String::new, |(_, confirmed)| {
+        format!(", {}", count(confirmed.throughput.count, "fresh seed"))
+    });
     format!(
-        "Best policy: {name} with {} and {}, {} tok/s (95 % interval, {} fresh seeds); the whole run reaches {} % of the bound of {} tok/s.",
+        "Best policy: {name} with {} and {}, {} tok/s (95 % interval{}); the whole run reaches {} % of the bound of {} tok/s.",
         count(file.policy.targets.into(), "target"),
         count(file.policy.drafters.into(), "drafter"),
         plus_minus(expect.throughput_tok_s, half),
-        fresh_replications().len(),
+        seeds,
         percent(bound_share(outcome)),
         significant(expect.bound_tok_s),
     )

@@ -47,7 +47,7 @@ pub(crate) fn details(
         let outcome = if trace && chosen && best.is_some() {
             let buckets = bucket_names(case);
             let mut picture = TraceEvents::new(&case.file, buckets, "sim");
-            let (outcome, text) = traced_watched(case, &mut picture)?;
+            let (outcome, text) = traced(case, &mut picture)?;
             dir.write("trace.txt", text.as_bytes())?;
             dir.write(TRACE_EVENTS, &picture.finish())?;
             outcome
@@ -101,13 +101,8 @@ fn simulate(case: &Case, observer: &mut impl Observe) -> Result<Outcome, Failure
     run(&resolved, &work, detail, observer).map_err(Failure::usage)
 }
 
-/// A run with its trace.
-pub(crate) fn traced(case: &Case) -> Result<(Outcome, String), Failure> {
-    traced_watched(case, &mut sim::Nobody)
-}
-
 /// A run with its trace, seen by `observer`.
-fn traced_watched(case: &Case, observer: &mut impl Observe) -> Result<(Outcome, String), Failure> {
+fn traced(case: &Case, observer: &mut impl Observe) -> Result<(Outcome, String), Failure> {
     let mut encoder = Encoder::default();
     let plan = best::plan_of(case)?;
     let mut text = encoder.header(&header(case, &plan, "sim")?);

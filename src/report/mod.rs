@@ -24,6 +24,7 @@ use crate::verbs::sim::Searched;
 use ::sim::spec::Buckets;
 
 pub(crate) use detail::{Detailed, details, header};
+pub(crate) use group::point_name;
 pub(crate) use prospects::{Prospects, prospects};
 use run_figures::{Shown, run_figures};
 pub(crate) use run_timeline::STEPS_RECORDED;

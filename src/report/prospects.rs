@@ -4,13 +4,17 @@
 use super::group::groups;
 use crate::scenario::Case;
 use crate::terminal::bar;
-use crate::verbs::best::fresh_replications;
 use crate::verbs::sim::Searched;
 use shared::policy::Enforce;
 use sim::spec::Search;
-use sim::{Change, Colocated, Effect, Estimate, Outcome, Outcomes, Point, choose, gain, paired};
+use sim::{
+    Change, Colocated, Effect, Estimate, Outcome, Outcomes, Point, Verdict, choose, gain, paired,
+};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// Replications on seeds that no search uses.
+const FRESH: std::ops::Range<u32> = 1_000_000..1_000_005;
 
 /// What lies around the chosen policy.
 #[derive(Clone, Debug)]
@@ -53,7 +57,7 @@ pub(crate) fn prospects(searched: &Searched, best: usize, stop: &AtomicBool) -> 
     let mut points = vec![base.clone()];
     points.extend(changes.iter().map(|(_, point)| point.clone()));
     points.extend(free.iter().map(|(_, point)| point.clone()));
-    let replications = fresh_replications();
+    let replications = FRESH;
     let progress = bar(
         (points.len() * replications.len()) as u64,
         "weighing changes",
@@ -98,10 +102,14 @@ fn without_rule(searched: &Searched, best: usize, base: &Point) -> Vec<(String, 
         let lax = Search {
             mix_step_min: None,
             mix_tv_max: None,
-            tolerance: 0.0,
             ..search.clone()
         };
-        let fastest = choose(&searched.rows, &lax).best;
+        let excluded = choose(&searched.rows, &lax).excluded;
+        let kept = searched.rows.iter().enumerate().filter(|(row, found)| {
+            found.verdict() == Verdict::Done && !excluded.iter().any(|(other, _)| other == row)
+        });
+        let fastest = kept.max_by(|(_, x), (_, y)| x.throughput.mean.total_cmp(&y.throughput.mean));
+        let fastest = fastest.map(|(row, _)| row);
         if let Some(row) = fastest.filter(|&row| row != best) {
             let names = groups(searched);
             let name = names.iter().find(|group| group.rows.contains(&row));

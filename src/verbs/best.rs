@@ -4,23 +4,15 @@ use crate::failure::Failure;
 use crate::output::OutputDir;
 use crate::scenario::{Case, Expect, PolicyFile, Provenance};
 use crate::verbs::sim::{Searched, plain};
-use shared::metrics::Detail;
 use shared::plan::Plan;
 use shared::record::Digest;
-use sim::{Estimate, Nobody, prepare, replicate, run};
-use std::ops::Range;
+use sim::{Estimate, Point, prepare};
 use std::sync::Arc;
-
-/// Replications on fresh seeds by which the winner is measured again: the search's own figure favours luck.
-const FRESH_REPLICATIONS: u32 = 5;
-
-/// Seeds of these replications begin here, far from those of the search.
-const FRESH_FROM: u32 = 1_000_000;
+use std::sync::atomic::AtomicBool;
 
 /// The chosen row as a policy file, its expectation measured on fresh seeds.
 pub(crate) fn policy_file(searched: &Searched, best: usize) -> Result<PolicyFile, Failure> {
-    let case = &searched.cases[searched.rows[best].index];
-    expecting(searched, best, &fresh(case)?)
+    expecting(searched, best, &fresh(searched, best)?)
 }
 
 /// A row as a policy file, its expectation as the search measured it.
@@ -56,22 +48,23 @@ fn rounded(x: f64) -> f64 {
     (x * 1000.0).round() / 1000.0
 }
 
-/// Throughput of the chosen policy on seeds that the search did not use.
-fn fresh(case: &Case) -> Result<Estimate, Failure> {
-    let resolved = case.file.resolved();
-    let mut throughputs = Vec::new();
-    for number in fresh_replications() {
-        let again = replicate(&resolved, number);
-        let work = prepare(&again, &case.lengths).map_err(Failure::usage)?;
-        let outcome = run(&again, &work, Detail::default(), &mut Nobody).map_err(Failure::usage)?;
-        throughputs.push(outcome.metrics.tokens_per_s());
+/// Throughput of a row on seeds that the search did not use: the search's own figure favours luck, and stands only where it was stopped.
+fn fresh(searched: &Searched, row: usize) -> Result<Estimate, Failure> {
+    if let Some((confirmed, confirmation)) = &searched.confirmation
+        && *confirmed == row
+    {
+        return Ok(confirmation.throughput);
     }
-    Ok(Estimate::of(&throughputs))
-}
-
-/// The replications on seeds that no search uses.
-pub(crate) const fn fresh_replications() -> Range<u32> {
-    FRESH_FROM..FRESH_FROM + FRESH_REPLICATIONS
+    let case = &searched.cases[searched.rows[row].index];
+    let point = Point {
+        resolved: case.file.resolved(),
+        lengths: Arc::clone(&case.lengths),
+    };
+    let stop = AtomicBool::new(searched.interrupted);
+    let share = searched.effort.share;
+    let confirmed = sim::confirm(&point, share, case.search.tolerance, &stop, &|_| {});
+    let confirmed = confirmed.map_err(Failure::usage)?;
+    Ok(confirmed.map_or(searched.rows[row].throughput, |c| c.throughput))
 }
 
 /// The plan of a case.

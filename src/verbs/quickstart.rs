@@ -132,7 +132,7 @@ fn choose_anyway(searched: &mut Searched) {
 
 fn write_search(dir: &OutputDir, searched: &Searched) -> Result<PolicyFile, Failure> {
     let folder = OutputDir::create(&dir.path().join("sim"))?;
-    results::write(&folder, &searched.cases, &searched.rows)?;
+    results::write(&folder, searched)?;
     let row = searched.choice.best.ok_or_else(|| {
         Failure::no(format!(
             "no policy qualifies; see {}",

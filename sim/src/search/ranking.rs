@@ -262,3 +262,6 @@ const MEANS_CLEAR: f64 = 10.0;
 
 /// Fewest replications whose spread says something.
 const REPLICATIONS_LEAST: usize = 3;
+
+#[cfg(test)]
+mod tests;
