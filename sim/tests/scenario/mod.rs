@@ -79,8 +79,14 @@ impl Scenario {
         &self.sweep
     }
 
-    /// Runs these policies, as often as the scenario says or `replications` does.
+    /// Runs these policies, as often as `replications` says.
     pub(crate) fn run(&self, policies: &[Policy], replications: u32) -> Vec<Row> {
+        let points = self.points(policies);
+        sweep(&points, replications, &AtomicBool::new(false), &|_| {})
+    }
+
+    /// These policies as points.
+    pub(crate) fn points(&self, policies: &[Policy]) -> Vec<Point> {
         let seed = Seed(self.seed);
         let lengths = Arc::new(sim::draw_lengths(&self.workload, seed).unwrap_or_default());
         let point = |policy: &Policy| Point {
@@ -96,8 +102,7 @@ impl Scenario {
                 policy: policy.clone(),
             },
         };
-        let points: Vec<Point> = policies.iter().map(point).collect();
-        sweep(&points, replications, &AtomicBool::new(false), &|_| {})
+        policies.iter().map(point).collect()
     }
 }
 
