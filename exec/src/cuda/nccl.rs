@@ -141,8 +141,8 @@ impl Comms {
         let mut outcome = Ok(());
         for ((stream, vector), &comm) in parts.iter().zip(&self.raw) {
             let at = vector.address() as *const c_void;
-            let done = one(at, len, comm, stream.raw().cast());
-            outcome = outcome.and(called(call, done));
+            let done = called(call, one(at, len, comm, stream.raw().cast()));
+            outcome = outcome.and(done);
         }
         // A group that was begun is ended, whatever happened in it.
         let ended = called("ncclGroupEnd", result::group_end());

@@ -5,11 +5,13 @@
 //! either side, and compared. A pair that fails is not an error: its copies go through the host, and the user is told.
 
 mod measure;
+mod sums;
 mod wires;
 
 use super::CudaError;
 
 pub use measure::{Busy, Measured, Route, measure};
+pub use sums::{SumRates, measure_sums};
 pub use wires::Wires;
 
 /// How one GPU's memory is reached from another.
