@@ -23,6 +23,8 @@ pub(crate) enum Verb {
     Eval(EvalArgs),
     /// Let the target answer prompts, or write them itself: data to train its drafter on
     Regenerate(RegenerateArgs),
+    /// Measure on this machine what the work of a scenario's policies costs, for sim and the emulated backend to read
+    Calibrate(CalibrateArgs),
     /// Search, calibrate and train on text found on this machine, and compare prediction with measurement
     Quickstart(QuickstartArgs),
     /// Tokenise the data of [exec.data] once, into a store that later runs map
@@ -220,6 +222,35 @@ pub(crate) struct RegenerateArgs {
     /// Set a key of the policy file, e.g. exec.target.path=model
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,
+}
+
+/// Arguments of `dflash calibrate`
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    /// Scenario files, or one policy file, whose work is measured; several merge left to right
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Set a key after the files are merged, e.g. workload.samples=500
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Where to measure
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) backend: BackendArg,
+    /// Directory for costs.toml and calibration.csv [default: reports/NAME-calibration]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Microbatches of each bucket, from its smallest to its largest
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) per_bucket: u8,
+    /// Times that each piece of work is repeated, its first use aside
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repeats: u32,
+    /// How long workers that share a device are watched beside each other, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) window_ms: u64,
+    /// Refuse scenarios with more points than this
+    #[arg(long, value_name = "N", default_value_t = crate::config::POINTS_MAX)]
+    pub(crate) max_points: u64,
 }
 
 /// Arguments of `dflash quickstart`

@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         cli::Verb::Exec(args) => verbs::exec::run(&args),
         cli::Verb::Eval(args) => verbs::eval::run(&args),
         cli::Verb::Regenerate(args) => verbs::regenerate::run(&args),
+        cli::Verb::Calibrate(args) => verbs::calibrate::run(&args),
         cli::Verb::Quickstart(args) => verbs::quickstart::run(&args),
         cli::Verb::Prepare(args) => verbs::prepare::run(&args),
         cli::Verb::Check(args) => verbs::check::run(&args),
