@@ -35,6 +35,8 @@ pub(crate) enum Verb {
     Replay(ReplayArgs),
     /// Compare a simulated trace with an executed one, stage by stage
     Compare(CompareArgs),
+    /// Calibrate, predict every policy of a scenario, run every one, and say how far the predictions were off
+    Twin(TwinArgs),
     /// Train with one key varied over several seeds, and compare the drafters
     Ablate(AblateArgs),
     /// Say whether vLLM and SGLang would load a drafter, and why not
@@ -340,6 +342,44 @@ pub(crate) struct CompareArgs {
     /// Directory for comparison.csv and the figure of predicted and measured times
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// Arguments of `dflash twin`
+#[derive(Debug, Args)]
+pub(crate) struct TwinArgs {
+    /// Scenario files; several merge left to right. Without any, what an earlier twin left in --out is compared again
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Set a key after the files are merged
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Where to run
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) backend: BackendArg,
+    /// Directory for the calibration, the policies' traces, twin.csv, stages.csv, runs.csv and the figure [default: reports/NAME-twin]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Runs of each policy; their differences are the noise
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+    /// Largest error of a predicted throughput, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
+    pub(crate) tolerance: f64,
+    /// Take the files' costs as they are
+    #[arg(long)]
+    pub(crate) no_calibration: bool,
+    /// Microbatches of each bucket that calibration measures
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) per_bucket: u8,
+    /// Times that calibration repeats each piece of work
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repeats: u32,
+    /// How long calibration watches workers that share a device, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) window_ms: u64,
+    /// Refuse scenarios with more points than this
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) max_points: u64,
 }
 
 /// Arguments of `dflash ablate`

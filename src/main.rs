@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         cli::Verb::Check(args) => verbs::check::run(&args),
         cli::Verb::Replay(args) => verbs::replay::run(&args),
         cli::Verb::Compare(args) => verbs::compare::run(&args),
+        cli::Verb::Twin(args) => verbs::twin::run(&args),
         cli::Verb::Ablate(args) => verbs::ablate::run(&args),
         cli::Verb::Inspect(args) => verbs::inspect::run(&args),
     };
