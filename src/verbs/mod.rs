@@ -20,3 +20,4 @@ pub(crate) mod replay;
 mod retrace;
 pub(crate) mod sim;
 pub(crate) mod trace;
+pub(crate) mod twin;
