@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::output::OutputDir;
 use crate::scenario::{Case, Expect, PolicyFile, Provenance};
-use crate::verbs::sim::Searched;
+use crate::verbs::sim::{Searched, plain};
 use shared::plan::Plan;
 use shared::record::Digest;
 use sim::{Estimate, Point, prepare};
@@ -12,11 +12,19 @@ use std::sync::atomic::AtomicBool;
 
 /// The chosen row as a policy file, its expectation measured on fresh seeds.
 pub(crate) fn policy_file(searched: &Searched, best: usize) -> Result<PolicyFile, Failure> {
-    let row = &searched.rows[best];
+    expecting(searched, best, &fresh(searched, best)?)
+}
+
+/// A row as a policy file, its expectation as the search measured it.
+pub(crate) fn candidate(searched: &Searched, row: usize) -> Result<PolicyFile, Failure> {
+    expecting(searched, row, &searched.rows[row].throughput)
+}
+
+fn expecting(searched: &Searched, row: usize, fresh: &Estimate) -> Result<PolicyFile, Failure> {
+    let row = &searched.rows[row];
     let case = &searched.cases[row.index];
     let mut file = case.file.clone();
     let outcome = row.outcome.as_ref().map_err(Failure::usage)?;
-    let fresh = fresh(searched, best)?;
     let most = |parts: &[sim::Part]| parts.iter().map(|p| p.total().0).max().unwrap_or(0);
     file.expect = Expect {
         throughput_tok_s: rounded(fresh.mean),
@@ -94,6 +102,23 @@ pub(crate) fn lengths_hash(lengths: &[u32]) -> String {
     format!("{:016x}", digest.finish())
 }
 
+/// Writes the point that stands for each of several policies as `policies/NAME.toml`, so that they can be explained and predicted again.
+pub(crate) fn write_candidates(
+    dir: &OutputDir,
+    searched: &Searched,
+    candidates: &[(String, usize)],
+) -> Result<(), Failure> {
+    if candidates.len() < 2 {
+        return Ok(());
+    }
+    let dir = OutputDir::create(&dir.path().join("policies"))?;
+    for (name, row) in candidates {
+        let text = text(&candidate(searched, *row)?)?;
+        dir.write(&format!("{}.toml", plain(name)), text.as_bytes())?;
+    }
+    Ok(())
+}
+
 /// Writes `best.toml`.
 pub(crate) fn write(dir: &OutputDir, file: &PolicyFile) -> Result<(), Failure> {
     let text = text(file)?;
@@ -106,7 +131,7 @@ pub(crate) fn text(file: &PolicyFile) -> Result<String, Failure> {
     let body = toml::to_string_pretty(file)
         .map_err(|e| Failure::usage(format!("best.toml: cannot be written as TOML: {e}")))?;
     Ok(format!(
-        "# The policy that `dflash sim` chose for scenario \"{}\". Concrete and complete:\n# `dflash exec --policy best.toml` runs it, `dflash sim best.toml` predicts it again.\n\n{body}",
+        "# A policy of `dflash sim` for scenario \"{}\". Concrete and complete:\n# `dflash exec --policy FILE` runs it, `dflash sim FILE` predicts it again.\n\n{body}",
         file.name
     ))
 }

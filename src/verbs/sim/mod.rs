@@ -60,11 +60,24 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
     if let Some(file) = &best {
         best::write(&dir, file)?;
     }
+    let chosen = searched.choice.best.filter(|_| best.is_some());
+    let prospects = chosen.and_then(|row| report::prospects(&searched, row, &stop));
     let detailed = report::details(&searched, best.as_ref(), &dir, args.trace)?;
+    let candidates: Vec<(String, usize)> = detailed
+        .iter()
+        .map(|detail| (detail.name.clone(), detail.row))
+        .collect();
+    best::write_candidates(&dir, &searched, &candidates)?;
     if !args.no_figures {
-        report::write(&dir, &searched, best.as_ref(), &detailed)?;
+        report::write(
+            &dir,
+            &searched,
+            best.as_ref(),
+            prospects.as_ref(),
+            &detailed,
+        )?;
     }
-    for line in report::summary(&searched, best.as_ref(), &detailed) {
+    for line in report::summary(&searched, best.as_ref(), prospects.as_ref(), &detailed) {
         say(line);
     }
     for line in effort::lines(&searched) {
