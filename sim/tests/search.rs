@@ -61,10 +61,9 @@ fn finds_what_the_grid_finds(scenario: &Scenario, policies: &[Policy], share: f6
 
 #[test]
 fn halving_finds_the_grids_best_split_for_a_tenth_of_its_work() {
-    let mut scenario = scenario("split");
-    scenario.workload.samples = 40_000;
+    let scenario = scenario("split");
     let splits = [(1, 7), (2, 6), (3, 5), (4, 4), (5, 3), (6, 2), (7, 1)];
-    let policies = grid(&scenario, &splits, &[12, 16, 24]);
+    let policies = grid(&scenario, &splits, &[8, 12, 16, 20, 24]);
     let found = finds_what_the_grid_finds(&scenario, &policies, 0.1);
     assert!(found.effort.screened > 0, "bounds rule out some splits");
     assert!(found.effort.is_selected, "{:?}", found.effort);
