@@ -1,5 +1,6 @@
 //! What lies around a policy: small changes of the box on common random numbers, and GPUs taking turns.
 
+#[expect(dead_code, reason = "these tests need no part of it but points")]
 mod scenario;
 
 use scenario::scenario;
