@@ -37,6 +37,8 @@ pub(crate) enum Verb {
     Explain(ExplainArgs),
     /// Compare a simulated trace with an executed one, stage by stage
     Compare(CompareArgs),
+    /// Measure this machine's GPUs and the links between them, for scenarios to merge
+    Box(BoxArgs),
     /// Train with one key varied over several seeds, and compare the drafters
     Ablate(AblateArgs),
     /// Say whether vLLM and SGLang would load a drafter, and why not
@@ -344,6 +346,14 @@ pub(crate) struct CompareArgs {
     /// Directory for comparison.csv and the figure of predicted and measured times
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// Arguments of `dflash box`
+#[derive(Debug, Args)]
+pub(crate) struct BoxArgs {
+    /// Directory for box.toml and links.csv
+    #[arg(long, value_name = "DIR", default_value = "reports/box")]
+    pub(crate) out: PathBuf,
 }
 
 /// Arguments of `dflash ablate`

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         cli::Verb::Trace(args) => verbs::trace::run(&args),
         cli::Verb::Explain(args) => verbs::explain::run(&args),
         cli::Verb::Compare(args) => verbs::compare::run(&args),
+        cli::Verb::Box(args) => verbs::box_links::run(&args),
         cli::Verb::Ablate(args) => verbs::ablate::run(&args),
         cli::Verb::Inspect(args) => verbs::inspect::run(&args),
     };

@@ -1,5 +1,7 @@
 //! The binary from outside: what it prints, what it writes, and its exit codes.
 
+#[path = "cli/ablate.rs"]
+mod ablate;
 #[path = "cli/check.rs"]
 mod check;
 #[path = "cli/compare.rs"]

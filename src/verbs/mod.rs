@@ -2,6 +2,7 @@
 
 pub(crate) mod ablate;
 pub(crate) mod best;
+pub(crate) mod box_links;
 pub(crate) mod calibrate;
 pub(crate) mod check;
 pub(crate) mod compare;

@@ -2,7 +2,7 @@
 
 use super::calibrate::{self, Stage};
 use super::exec::cpu::{Trained, train};
-use super::exec::{Ready, finish, one_for_tensors, ready};
+use super::exec::{Ready, finish, for_libraries, ready};
 use super::sim::{Searched, search, stop_on_signal};
 use super::{best, exec};
 use crate::cli::QuickstartArgs;
@@ -25,7 +25,7 @@ const SCENARIO: &str = include_str!("../../scenarios/quickstart.toml");
 const CALIBRATION_SAMPLES: u32 = 240;
 
 pub(crate) fn run(args: &QuickstartArgs) -> Result<(), Failure> {
-    one_for_tensors()?;
+    for_libraries()?;
     let dir = OutputDir::create(&args.out)?;
     let scenario = dir.write("scenario.toml", SCENARIO.as_bytes())?;
     note("1/4 reading text from the Cargo registry");
