@@ -18,6 +18,7 @@ mod service;
 pub mod spec;
 mod stats;
 mod sweep;
+pub mod validate;
 
 pub use bound::Bound;
 pub use engine::{End, Machine, Observe, simulate};

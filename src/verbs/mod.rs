@@ -17,3 +17,4 @@ pub(crate) mod regenerate;
 pub(crate) mod replay;
 mod retrace;
 pub(crate) mod sim;
+pub(crate) mod validate;

@@ -4,23 +4,43 @@
 //! round robin with one pointer, 32 ms each, and an 8 ms optimizer step of a drafter's own after every fourth. The five integers below are
 //! what a hand-written loop, two discrete-event frameworks in Rust and two in Python agree on.
 
+use crate::engine::{Machine, simulate};
+use crate::faults::FaultList;
+use crate::links::Links;
+use crate::service::ServiceTimes;
 use shared::core::{Action, Activity, Core, Event, Outcome};
 use shared::draw::Seed;
 use shared::id::{BucketId, Bytes, DrafterId, TargetId};
 use shared::plan::{Edges, FormationBuilder, MixRule, OrderSpec, Ordering, Plan, Tail};
 use shared::policy::{Barrier, Placement, Policy, Release, Transport, preset};
 use shared::time::{Span, Time};
-use sim::{FaultList, Links, Machine, ServiceTimes, simulate};
 use std::sync::Arc;
 
+/// What the others agree on.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Checksum {
-    makespan: u64,
-    blocked: u64,
-    starved: u64,
-    area: u64,
-    steps: u64,
+pub(super) struct Checksum {
+    /// End of the last training. (ns)
+    pub(super) makespan: u64,
+    /// Time for which targets held hidden states without a slot. (ns)
+    pub(super) blocked: u64,
+    /// Time for which drafters lacked work. (ns)
+    pub(super) starved: u64,
+    /// The integral of slots over time. (slots x ns)
+    pub(super) area: u64,
+    /// Optimizer steps.
+    pub(super) steps: u64,
 }
+
+/// The five integers.
+pub(super) const EXPECTED: Checksum = Checksum {
+    makespan: 228_992_358_205,
+    blocked: 32_180_257_656,
+    starved: 6_939_259_346,
+    area: 1_633_271_861_776,
+    steps: 4_999,
+};
+
+const MICROBATCHES: u32 = 20_000;
 
 /// Sums what has ended by the time the `until`-th microbatch is trained.
 struct Counter {
@@ -87,8 +107,10 @@ fn policy() -> Policy {
     }
 }
 
-fn replay(until: u32) -> Checksum {
-    let words: Vec<u64> = include_bytes!("data/pipeline.bin")
+/// Runs the pipeline and sums up.
+pub(super) fn replay() -> Checksum {
+    let until = MICROBATCHES;
+    let words: Vec<u64> = include_bytes!("../../data/pipeline.bin")
         .chunks_exact(8)
         .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
         .collect();
@@ -140,16 +162,12 @@ fn replay(until: u32) -> Checksum {
     counter.sum
 }
 
-#[test]
-fn the_pipeline_of_other_frameworks_is_replayed_to_the_nanosecond() {
-    assert_eq!(
-        replay(20_000),
-        Checksum {
-            makespan: 228_992_358_205,
-            blocked: 32_180_257_656,
-            starved: 6_939_259_346,
-            area: 1_633_271_861_776,
-            steps: 4_999,
-        }
-    );
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pipeline_of_other_frameworks_is_replayed_to_the_nanosecond() {
+        assert_eq!(replay(), EXPECTED);
+    }
 }
