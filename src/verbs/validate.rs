@@ -40,8 +40,12 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<(), Failure> {
 /// The cases asked for, or all.
 fn chosen(names: &[String]) -> Result<Vec<Case>, Failure> {
     let mut all = suite();
-    let mut known: Vec<_> = all.iter().map(Case::name).collect();
-    known.dedup();
+    let mut known = Vec::new();
+    for name in all.iter().map(Case::name) {
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
     if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
         let out = OUT_OF_SCOPE.iter().find(|(case, _)| case == name);
         return Err(Failure::usage(match out {

@@ -146,7 +146,7 @@ pub(super) struct Sure {
 pub(super) enum Kind {
     Sampled {
         line: Box<Line>,
-        /// Items of a replication.
+        /// Items of all replications.
         items: u32,
         measures: Vec<Measure>,
     },
@@ -156,8 +156,17 @@ pub(super) enum Kind {
 
 /// Replications of a sampled case.
 const REPLICATIONS: u32 = 48;
+/// Fewest items of a replication.
+const ITEMS_MIN: u32 = 2_000;
 /// How much longer a second look is.
 const LONGER: u32 = 4;
+
+impl Effort {
+    /// Items of a replication, of so many in all.
+    fn each(self, items: u32) -> u32 {
+        (items / self.shorter / REPLICATIONS).max(ITEMS_MIN)
+    }
+}
 
 impl Case {
     /// Its name.
@@ -168,9 +177,7 @@ impl Case {
     /// Microbatches it simulates.
     pub fn items(&self, effort: Effort) -> u64 {
         match &self.kind {
-            Kind::Sampled { items, .. } => {
-                u64::from(REPLICATIONS) * u64::from(items / effort.shorter)
-            }
+            Kind::Sampled { items, .. } => u64::from(REPLICATIONS) * u64::from(effort.each(*items)),
             Kind::Sure(_) => 0,
         }
     }
@@ -182,7 +189,7 @@ impl Case {
                 line,
                 items,
                 measures,
-            } => self.sample(line, items / effort.shorter, measures, seed, effort, done),
+            } => self.sample(line, *items, measures, (seed, effort), done),
             Kind::Sure(values) => self.report(values().into_iter().map(Sure::compare).collect()),
         }
     }
@@ -201,10 +208,9 @@ impl Case {
     fn sample(
         &self,
         line: &Line,
-        items: u32,
+        whole: u32,
         measures: &[Measure],
-        seed: Seed,
-        effort: Effort,
+        (seed, effort): (Seed, Effort),
         done: &(dyn Fn(u64) + Sync),
     ) -> Report {
         let sampled = |seed: Seed, items: u32| -> Sampled {
@@ -214,8 +220,9 @@ impl Case {
                 let values = measures.iter().map(|m| (m.of)(&run)).collect();
                 (values, run.controls, run.broken)
             });
-            Sampled::gather(replications.collect(), true)
+            Sampled::gather(replications.collect())
         };
+        let items = effort.each(whole);
         let first = sampled(seed, items);
         let mut report = self.report(Vec::new());
         report.runs = REPLICATIONS;
@@ -224,7 +231,8 @@ impl Case {
             let exact = exact(self.name, &self.parameters, measures[i].metric);
             sampled.compare(i, &measures[i], exact, width_max)
         };
-        let width_max = WIDTH_MAX * f64::from(effort.shorter).sqrt();
+        let part = f64::from(REPLICATIONS) * f64::from(items) / f64::from(whole);
+        let width_max = WIDTH_MAX / part.min(1.0).sqrt();
         report.findings = (0..measures.len())
             .map(|i| compare(&first, i, width_max))
             .collect();
@@ -256,7 +264,7 @@ struct Sampled {
 }
 
 impl Sampled {
-    fn gather(runs: Vec<(Vec<f64>, Vec<f64>, Option<String>)>, with_controls: bool) -> Self {
+    fn gather(runs: Vec<(Vec<f64>, Vec<f64>, Option<String>)>) -> Self {
         let turned = |of: &dyn Fn(&(Vec<f64>, Vec<f64>, Option<String>)) -> Vec<f64>| {
             let rows: Vec<Vec<f64>> = runs.iter().map(of).collect();
             let columns = 0..rows[0].len();
@@ -266,11 +274,7 @@ impl Sampled {
         };
         Self {
             values: turned(&|run| run.0.clone()),
-            controls: if with_controls {
-                turned(&|run| run.1.clone())
-            } else {
-                Vec::new()
-            },
+            controls: turned(&|run| run.1.clone()),
             broken: runs
                 .iter()
                 .filter_map(|run| run.2.clone())
@@ -286,21 +290,6 @@ impl Sampled {
             &[]
         };
         let found = interval(&self.values[i], controls);
-        {
-            let p = interval(&self.values[i], &[]);
-            let c = interval(&self.values[i], &self.controls);
-            let sc = match measure.scale {
-                Scale::Value => exact.value,
-                Scale::Of(w) => w,
-            };
-            eprintln!(
-                "DBG {} {} plain {:.4} ctl {:.4} (width%)",
-                exact.case,
-                exact.metric,
-                p.half_width * 200.0 / sc,
-                c.half_width * 200.0 / sc
-            );
-        }
         let whole = match measure.scale {
             Scale::Value => exact.value,
             Scale::Of(whole) => whole,

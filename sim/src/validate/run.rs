@@ -45,11 +45,12 @@ pub(super) fn run(line: &Line, items: u32, seed: Seed) -> Run {
         faults: FaultList::default(),
     };
     let (first, last) = (items / EDGE, items - items / EDGE);
+    let ends = [first, last];
     let mut readings = Vec::with_capacity(2);
     let mut watch = |at: Time, event: &Event, actions: &[Action], core: &Core| {
         meter.observe(at, event, actions, core);
         probe.record(at, event, actions, core);
-        let wanted = [first, last].get(readings.len());
+        let wanted = ends.get(readings.len());
         if wanted.is_some_and(|&trained| probe.trained >= trained) {
             readings.push(Reading::take(at, meter.clone(), &probe, core));
         }

@@ -48,9 +48,9 @@ fn losses() -> Vec<Case> {
         measure("Wq_accepted", Run::wait),
     ];
     vec![
-        sampled("MM1K", "", LOSS, lossy(1.0 / 1.2, 1, 12), 100_000, one),
-        sampled("MMcc_ErlangB", "", LOSS, lossy(0.25, 5, 5), 50_000, none),
-        sampled("MMcK", "", LOSS, lossy(0.2, 5, 17), 200_000, several),
+        sampled("MM1K", "", LOSS, lossy(1.0 / 1.2, 1, 12), 400_000, one),
+        sampled("MMcc_ErlangB", "", LOSS, lossy(0.25, 5, 5), 200_000, none),
+        sampled("MMcK", "", LOSS, lossy(0.2, 5, 17), 1_500_000, several),
     ]
 }
 
@@ -75,7 +75,7 @@ fn tandems() -> Vec<Case> {
             parameters.clone(),
             how,
             before,
-            100_000,
+            200_000,
             measures.clone(),
         ));
         if buffer == 12 {
@@ -87,7 +87,7 @@ fn tandems() -> Vec<Case> {
             parameters,
             how,
             after,
-            100_000,
+            200_000,
             measures,
         ));
     }
@@ -129,5 +129,5 @@ fn of_shape(shape: (u16, u32, u16, f64, f64), name: &'static str, admission: Adm
         measure("mean_starved_drafters", Run::starved_drafters).out_of(drafters.into()),
         measure("mean_held_targets", Run::blocked_targets).out_of(targets.into()),
     ];
-    sampled(name, parameters(shape), how, line, 200_000, measures)
+    sampled(name, parameters(shape), how, line, 2_000_000, measures)
 }

@@ -21,7 +21,7 @@ fn repair() -> Case {
     ];
     let how =
         "ten credits: a machine that is up is a target at work, a broken one waits for the drafter";
-    sampled("machine_repair", "", how, line, 100_000, measures)
+    sampled("machine_repair", "", how, line, 400_000, measures)
 }
 
 /// Target, link and drafter. On a link that all transfers share, the laws of stations' queues are those of first in, first out with
@@ -44,7 +44,7 @@ fn three_stations() -> Case {
         measure("cycle_time", |r| 8.0 / r.throughput()),
     ];
     let how = "eight credits round a target, a shared link and a drafter; sharing has the same queues as first in, first out";
-    sampled("closed_MVA3", "", how, line, 300_000, measures)
+    sampled("closed_MVA3", "", how, line, 1_000_000, measures)
 }
 
 fn ring() -> Case {
@@ -52,5 +52,5 @@ fn ring() -> Case {
     let line = Line::new((1, law(1.0)), None, (1, law(1.0))).with_credits(6);
     let measures = vec![measure("throughput", Run::throughput)];
     let how = "six credits round one target and one drafter";
-    sampled("closed_balanced2", "", how, line, 100_000, measures)
+    sampled("closed_balanced2", "", how, line, 200_000, measures)
 }

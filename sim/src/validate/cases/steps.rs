@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
             "M=3 drafters; 1 exponential",
             how,
             line(1),
-            60_000,
+            400_000,
             vec![step],
         ),
         sampled(
@@ -25,7 +25,7 @@ pub(super) fn cases() -> Vec<Case> {
             "M=3 drafters; 4 exponential",
             how,
             line(4),
-            60_000,
+            400_000,
             vec![step, busy.out_of(1.0)],
         ),
     ]
