@@ -66,10 +66,9 @@ fn every_scenario_parses_runs_and_stays_under_its_bound() {
                 "{name}: {:?}",
                 outcome.metrics.ledger
             );
-            assert_eq!(
-                outcome.metrics.mix.steps as usize,
-                outcome.metrics.step_mixes.len()
-            );
+            assert!(outcome.metrics.mix.steps > 0);
+            let kept = outcome.metrics.step_mixes.len() + outcome.metrics.applied.len();
+            assert_eq!(kept, 0, "{name}: a row does not grow with its run");
         }
     }
 }

@@ -111,15 +111,20 @@ impl Scenario {
             .facts
     }
 
-    /// Runs these policies, as often as the scenario says or `replications` does.
+    /// Runs these policies, as often as `replications` says.
     pub(crate) fn run(&self, policies: &[Policy], replications: u32) -> Vec<Row> {
+        let points = self.points(policies);
+        sweep(&points, replications, &AtomicBool::new(false), &|_| {})
+    }
+
+    /// These policies as points.
+    pub(crate) fn points(&self, policies: &[Policy]) -> Vec<Point> {
         let lengths = Arc::new(self.lengths());
         let point = |policy: &Policy| Point {
             lengths: Arc::clone(&lengths),
             resolved: self.resolved(policy),
         };
-        let points: Vec<Point> = policies.iter().map(point).collect();
-        sweep(&points, replications, &AtomicBool::new(false), &|_| {})
+        policies.iter().map(point).collect()
     }
 }
 

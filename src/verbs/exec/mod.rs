@@ -36,7 +36,7 @@ use backend::Choice;
 pub(crate) use resume::DONE;
 use resume::Resumed;
 pub(crate) use settle::{ends, loss_curve, training};
-pub(crate) use threads::one_for_tensors;
+pub(crate) use threads::for_libraries;
 
 /// A policy ready to run: its file, the lengths of the data, its work and its plan.
 pub(crate) struct Ready {
@@ -61,7 +61,7 @@ pub(crate) struct Ran {
 pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
     if args.backend != BackendArg::Emulated {
         // Before anything is loaded or said: the process begins again.
-        one_for_tensors()?;
+        for_libraries()?;
     }
     let mut ready = prepare(&args.policy, &args.sets)?;
     let choice = backend::choose(args.backend, &ready)?;

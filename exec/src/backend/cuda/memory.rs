@@ -6,10 +6,11 @@ use crate::cuda::target::{Captures, TargetShape};
 use crate::model::DrafterConfig;
 use shared::id::Bytes;
 use shared::plan::Plan;
-use shared::policy::{Admission, Barrier, Placement, Policy, Release, Transport};
+use shared::policy::{Admission, Placement, Policy, Release, Transport};
 use std::fmt;
 
 use super::hidden::DeviceSlots;
+use super::placing::Placing;
 
 /// Query slots that a drafter works on at a time; larger microbatches are cut by rows into several passes. It bounds memory, not the
 /// result.
@@ -60,56 +61,6 @@ impl Largest {
             row_max: self.width,
             logits_max: LOGITS_MAX,
         }
-    }
-}
-
-/// Which GPU each worker is on.
-///
-/// Drafters of one optimizer step share the last GPU: their gradients are added in its memory. Targets are spread evenly over the others, and
-/// independent drafters too.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Placing {
-    pub(super) targets: Vec<usize>,
-    pub(super) drafters: Vec<usize>,
-}
-
-impl Placing {
-    pub(super) fn new(policy: &Policy, gpus: usize) -> Self {
-        let (n, m) = (usize::from(policy.targets), usize::from(policy.drafters));
-        let gpus = match policy.transport {
-            // Whoever hands over in place shares a device.
-            Transport::Local => 1,
-            _ => gpus.max(1),
-        };
-        let for_drafters = match policy.barrier {
-            Barrier::All => 1,
-            Barrier::None => (m * gpus / (n + m)).clamp(1, m),
-        };
-        let for_targets = (gpus - for_drafters.min(gpus - 1)).min(n);
-        // One GPU has both.
-        let first_drafter = if gpus == 1 { 0 } else { for_targets };
-        let spread =
-            |count: usize, over: usize| (0..count).map(move |worker| worker * over / count);
-        Self {
-            targets: spread(n, for_targets).collect(),
-            drafters: spread(m, for_drafters)
-                .map(|at| first_drafter + at)
-                .collect(),
-        }
-    }
-
-    /// GPUs in use.
-    pub(super) fn gpus(&self) -> usize {
-        let last = self.targets.iter().chain(&self.drafters).max();
-        last.map_or(0, |gpu| gpu + 1)
-    }
-
-    fn targets_on(&self, gpu: usize) -> usize {
-        self.targets.iter().filter(|&&at| at == gpu).count()
-    }
-
-    fn drafters_on(&self, gpu: usize) -> usize {
-        self.drafters.iter().filter(|&&at| at == gpu).count()
     }
 }
 

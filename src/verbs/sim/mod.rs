@@ -1,4 +1,6 @@
-//! `dflash sim`: simulate every point, name the best, write what `exec` needs.
+//! `dflash sim`: search among the points, name the best, write what `exec` needs.
+
+mod effort;
 
 use crate::cli::SimArgs;
 use crate::failure::{Failure, code};
@@ -8,7 +10,7 @@ use crate::results;
 use crate::scenario::{Case, Input, PolicyFile, cases, open};
 use crate::terminal::{bar, note, say};
 use crate::verbs::best;
-use sim::{Choice, Point, Row, Verdict, choose, sweep};
+use sim::{Choice, Confirmation, Effort, Point, Progress, Row, Verdict};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +21,10 @@ pub(crate) struct Searched {
     pub(crate) cases: Vec<Case>,
     pub(crate) rows: Vec<Row>,
     pub(crate) choice: Choice,
+    /// What the search took.
+    pub(crate) effort: Effort,
+    /// The chosen row on fresh seeds.
+    pub(crate) confirmation: Option<(usize, Confirmation)>,
     /// Whether the user stopped it before all points were simulated.
     pub(crate) interrupted: bool,
 }
@@ -38,32 +44,51 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
     let searched = search(cases, args.replications, &stop)?;
     refuse_broken(&input, &searched)?;
     let dir = OutputDir::create(&out)?;
-    results::write(&dir, &searched.cases, &searched.rows)?;
-    let best = match searched.choice.best {
+    results::write(&dir, &searched)?;
+    // A policy that is not known to be the best is not handed on as the best.
+    let is_refused = searched.choice.refusal().is_some();
+    let best = match searched.choice.best.filter(|_| !is_refused) {
         Some(best) => Some(best::policy_file(&searched, best)?),
         None => None,
     };
     if let Some(file) = &best {
         best::write(&dir, file)?;
     }
+    let chosen = searched.choice.best.filter(|_| best.is_some());
+    let prospects = chosen.and_then(|row| report::prospects(&searched, row, &stop));
     let detailed = report::details(&searched, best.as_ref(), &dir, args.trace)?;
+    let candidates: Vec<(String, usize)> = detailed
+        .iter()
+        .map(|detail| (detail.name.clone(), detail.row))
+        .collect();
+    best::write_candidates(&dir, &searched, &candidates)?;
     if !args.no_figures {
-        report::write(&dir, &searched, best.as_ref(), &detailed)?;
+        report::write(
+            &dir,
+            &searched,
+            best.as_ref(),
+            prospects.as_ref(),
+            &detailed,
+        )?;
     }
-    for line in report::summary(&searched, best.as_ref(), &detailed) {
+    for line in report::summary(&searched, best.as_ref(), prospects.as_ref(), &detailed) {
+        say(line);
+    }
+    for line in effort::lines(&searched) {
         say(line);
     }
     say(format!("results in {}", out.display()));
     verdict(&searched, best.as_ref())
 }
 
-/// Simulates all cases and chooses among them.
+/// Searches among all cases as their scenario says.
 pub(crate) fn search(
     cases: Vec<Case>,
     replications: Option<u32>,
     stop: &AtomicBool,
 ) -> Result<Searched, Failure> {
-    let search = cases[0].search.clone();
+    let mut search = cases[0].search.clone();
+    search.replications = replications.unwrap_or(search.replications).max(1);
     let points: Vec<_> = cases
         .iter()
         .map(|case| Point {
@@ -72,16 +97,36 @@ pub(crate) fn search(
         })
         .collect();
     let progress = bar(points.len() as u64, "simulating");
-    let replications = replications.unwrap_or(search.replications);
-    let rows = sweep(&points, replications, stop, &|_| progress.inc(1));
+    let tell = |told: Progress| match told {
+        Progress::Begins { what, runs } => {
+            progress.set_message(what);
+            progress.set_length(runs as u64);
+            progress.set_position(0);
+        }
+        Progress::Done => progress.inc(1),
+    };
+    let found = sim::search(&points, &search, stop, &tell);
+    let chosen = found
+        .choice
+        .best
+        .filter(|_| found.choice.refusal().is_none());
+    let confirmation = match chosen {
+        Some(row) => {
+            let point = &points[found.rows[row].index];
+            let confirmed = sim::confirm(point, found.effort.share, search.tolerance, stop, &tell)
+                .map_err(Failure::usage)?;
+            confirmed.map(|confirmed| (row, confirmed))
+        }
+        None => None,
+    };
     progress.finish_and_clear();
-    let interrupted = rows.len() < points.len();
-    let choice = choose(&rows, &search);
     Ok(Searched {
         cases,
-        rows,
-        choice,
-        interrupted,
+        rows: found.rows,
+        choice: found.choice,
+        effort: found.effort,
+        confirmation,
+        interrupted: found.is_interrupted,
     })
 }
 
@@ -118,6 +163,9 @@ fn verdict(searched: &Searched, best: Option<&PolicyFile>) -> Result<(), Failure
     }
     if best.is_some() {
         return Ok(());
+    }
+    if let Some(refused) = effort::refused(searched) {
+        return Err(Failure::no(format!("ranking refused: {refused}")));
     }
     let count = |verdict| {
         searched
