@@ -110,7 +110,7 @@ fn policy() -> Policy {
 /// Runs the pipeline and sums up.
 pub(super) fn replay() -> Checksum {
     let until = MICROBATCHES;
-    let words: Vec<u64> = include_bytes!("../../data/pipeline.bin")
+    let words: Vec<u64> = include_bytes!("../../tests/data/pipeline.bin")
         .chunks_exact(8)
         .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
         .collect();
