@@ -47,6 +47,8 @@ pub(crate) enum Verb {
     Ablate(AblateArgs),
     /// Say whether vLLM and SGLang would load a drafter, and why not
     Inspect(InspectArgs),
+    /// Hold the simulator against exact results of queueing theory
+    Validate(ValidateArgs),
 }
 
 /// Arguments of `dflash sim`
@@ -485,6 +487,26 @@ pub(crate) struct InspectArgs {
     /// Print every check as a JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Arguments of `dflash validate`
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    /// Run only these cases [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) cases: Vec<String>,
+    /// Seed of all draws
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    pub(crate) seed: u64,
+    /// Run one N-th of the microbatches, with intervals wider in proportion
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) shorter: u32,
+    /// Print every value as a JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write all values to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
 }
 
 /// A serving engine, or both

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         cli::Verb::Twin(args) => verbs::twin::run(&args),
         cli::Verb::Ablate(args) => verbs::ablate::run(&args),
         cli::Verb::Inspect(args) => verbs::inspect::run(&args),
+        cli::Verb::Validate(args) => verbs::validate::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -22,6 +22,7 @@ mod service;
 pub mod spec;
 mod stats;
 mod sweep;
+pub mod validate;
 mod works;
 
 pub use bound::Bound;

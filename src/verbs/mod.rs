@@ -21,3 +21,4 @@ mod retrace;
 pub(crate) mod sim;
 pub(crate) mod trace;
 pub(crate) mod twin;
+pub(crate) mod validate;
