@@ -68,7 +68,13 @@ fn measured(cases: &[Case], dir: &OutputDir) -> Result<Calibrated, Failure> {
             sim::edges(&case.file.workload.buckets, &case.lengths).map_err(Failure::usage)?;
         case.file.workload.buckets = Buckets::Edges(edges.as_slice().to_vec());
     }
-    let found = calibrated(&few, Choice::Cpu, &Effort::short(), &stop_on_signal())?;
+    let found = calibrated(
+        &few,
+        Choice::Cpu,
+        &Effort::short(),
+        &stop_on_signal(),
+        &mut None,
+    )?;
     found.write(
         &OutputDir::create(&dir.path().join("calibration"))?,
         "scenario.toml",

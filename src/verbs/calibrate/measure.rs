@@ -35,8 +35,8 @@ pub(super) fn measured(
     gpus: Option<usize>,
     effort: &Effort,
     stop: &AtomicBool,
+    models: &mut Option<Models>,
 ) -> Result<Vec<Measurement>, Failure> {
-    let mut models: Option<Models> = None;
     let jobs = jobs(cases, gpus);
     let count = jobs.len();
     let mut found = Vec::new();
@@ -64,11 +64,11 @@ pub(super) fn measured(
                 on(&Arc::new(backend), &policy, &request, stop)?
             }
             Choice::Cpu => {
-                let models = models_of(&mut models, &ready, choice)?;
+                let models = models_of(models, &ready, choice)?;
                 on(&models.on_cpu(&ready, &policy)?.0, &policy, &request, stop)?
             }
             Choice::Cuda => {
-                let models = models_of(&mut models, &ready, choice)?;
+                let models = models_of(models, &ready, choice)?;
                 let (backend, _steps) = models.on_gpus(&ready, &policy)?;
                 memory = backend.memory().to_vec();
                 on(&backend, &policy, &request, stop)?
@@ -88,8 +88,8 @@ pub(super) fn measured(
     Ok(found)
 }
 
-/// Target and drafter as they are loaded once for all.
-fn models_of<'a>(
+/// Data and models, loaded where that was not done before.
+pub(crate) fn models_of<'a>(
     models: &'a mut Option<Models>,
     ready: &Ready,
     choice: Choice,

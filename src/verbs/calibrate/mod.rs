@@ -11,11 +11,12 @@ use crate::output::OutputDir;
 use crate::scenario::{Case, PolicyFile, cases, open};
 use crate::terminal::say;
 use crate::verbs::exec::backend::{Choice, choose_for};
-use crate::verbs::exec::for_libraries;
+use crate::verbs::exec::{Models, for_libraries};
 use crate::verbs::sim::{plain, stop_on_signal};
 use exec::backend::cuda::DeviceMemory;
 use exec::calibrate::{Measured, Stage, Timed, Together};
 use fit::{FitError, Point};
+pub(crate) use measure::models_of;
 use shared::id::MicrobatchId;
 use shared::plan::Plan;
 use shared::policy::Transport;
@@ -102,7 +103,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         repeats: args.repeats,
         window: Span::from_ms(args.window_ms),
     };
-    let found = calibrated(&cases, choice, &effort, &stop_on_signal())?;
+    let found = calibrated(&cases, choice, &effort, &stop_on_signal(), &mut None)?;
     let dir = OutputDir::create(&out)?;
     let names: Vec<String> = args.files.iter().map(|f| f.display().to_string()).collect();
     found.write(&dir, &names.join(" "))?;
@@ -119,12 +120,13 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Measures for `cases` on the backend chosen.
+/// Measures for `cases` on the backend chosen; `models` are loaded if they are needed and not there yet, and stay.
 pub(crate) fn calibrated(
     cases: &[Case],
     choice: Choice,
     effort: &Effort,
     stop: &AtomicBool,
+    models: &mut Option<Models>,
 ) -> Result<Calibrated, Failure> {
     let gpus = match choice {
         // All workers share the host's cores.
@@ -137,7 +139,7 @@ pub(crate) fn calibrated(
         })?),
         Choice::Emulated => None,
     };
-    let found = measure::measured(cases, choice, gpus, effort, stop)?;
+    let found = measure::measured(cases, choice, gpus, effort, stop, models)?;
     Ok(summed(&found, choice, gpus))
 }
 

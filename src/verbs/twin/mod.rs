@@ -48,13 +48,14 @@ pub(crate) fn run(args: &TwinArgs) -> Result<(), Failure> {
         .unwrap_or_else(|| PathBuf::from("reports").join(plain(&cases[0].file.name) + "-twin"));
     let dir = OutputDir::create(&out)?;
     let stop = stop_on_signal();
+    let mut models = None;
     if !args.no_calibration {
         let effort = Effort {
             per_bucket: args.per_bucket.into(),
             repeats: args.repeats,
             window: Span::from_ms(args.window_ms),
         };
-        let found = calibrated(&cases, choice, &effort, &stop)?;
+        let found = calibrated(&cases, choice, &effort, &stop, &mut models)?;
         let names: Vec<String> = args.files.iter().map(|f| f.display().to_string()).collect();
         found.write(
             &OutputDir::create(&out.join("calibration"))?,
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &TwinArgs) -> Result<(), Failure> {
         cases.len(),
         args.runs
     ));
-    let mut runner = run::Runner::new(choice);
+    let mut runner = run::Runner::new(choice, models);
     for number in 1..=args.runs {
         for case in &cases {
             if stop.load(Ordering::SeqCst) {

@@ -6,6 +6,7 @@ use crate::report;
 use crate::scenario::Case;
 use crate::terminal::note;
 use crate::verbs::best;
+use crate::verbs::calibrate::models_of;
 use crate::verbs::exec::backend::Choice;
 use crate::verbs::exec::observer::{Fields, Watchers};
 use crate::verbs::exec::{Models, Ran, Ready, drive, emulated_backend, ready};
@@ -49,10 +50,10 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    pub(super) fn new(choice: Choice) -> Self {
+    pub(super) fn new(choice: Choice, models: Option<Models>) -> Self {
         Self {
             choice,
-            models: None,
+            models,
             rows: Vec::new(),
         }
     }
@@ -74,23 +75,18 @@ impl Runner {
                 )?
             }
             Choice::Cpu => {
-                let made = self.models(&ready)?.on_cpu(&ready, &case.file.policy)?;
+                let made = models_of(&mut self.models, &ready, self.choice)?
+                    .on_cpu(&ready, &case.file.policy)?;
                 driven(&ready, made, &dir)?
             }
             Choice::Cuda => {
-                let made = self.models(&ready)?.on_gpus(&ready, &case.file.policy)?;
+                let made = models_of(&mut self.models, &ready, self.choice)?
+                    .on_gpus(&ready, &case.file.policy)?;
                 driven(&ready, made, &dir)?
             }
         };
         self.note(case, number, &ran);
         Ok(())
-    }
-
-    fn models(&mut self, ready: &Ready) -> Result<&Models, Failure> {
-        if self.models.is_none() {
-            self.models = Some(Models::of(ready, self.choice)?);
-        }
-        Ok(self.models.as_ref().expect("they were just loaded"))
     }
 
     fn note(&mut self, case: &Case, number: u32, ran: &Ran) {
