@@ -24,3 +24,5 @@ mod replay;
 mod resume;
 #[path = "cli/sim.rs"]
 mod sim;
+#[path = "cli/twin.rs"]
+mod twin;

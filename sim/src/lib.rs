@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bound;
+mod devices;
 mod engine;
 mod events;
 mod faults;
@@ -20,6 +21,7 @@ mod stats;
 mod sweep;
 
 pub use bound::Bound;
+pub use devices::Devices;
 pub use engine::{End, Machine, Observe, simulate};
 pub use faults::FaultList;
 pub use lengths::draw_lengths;

@@ -20,7 +20,7 @@ use crate::output::OutputDir;
 use crate::scenario::{Case, PolicyFile};
 use crate::verbs::sim::Searched;
 
-pub(crate) use detail::{Detailed, details, header};
+pub(crate) use detail::{Detailed, details, header, traced};
 use run_figures::{Shown, run_figures};
 pub(crate) use run_timeline::STEPS_RECORDED;
 pub(crate) use summary::summary;

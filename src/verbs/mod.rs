@@ -18,3 +18,4 @@ pub(crate) mod regenerate;
 pub(crate) mod replay;
 mod retrace;
 pub(crate) mod sim;
+pub(crate) mod twin;

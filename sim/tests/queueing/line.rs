@@ -141,6 +141,7 @@ pub(crate) fn run(line: &Line, items: u32, seed: Seed) -> Run {
     let machine = Machine {
         service: &service,
         links: Links::none(),
+        devices: sim::Devices::none(),
         faults: FaultList::default(),
     };
     simulate(
