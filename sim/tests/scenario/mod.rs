@@ -104,7 +104,6 @@ impl Scenario {
     }
 
     /// What a check of its policies must know of the work.
-    #[allow(dead_code, reason = "some of the programs that share this ask for it")]
     pub(crate) fn facts(&self) -> RunFacts {
         let resolved = self.resolved(&self.policies()[0]);
         sim::prepare(&resolved, &self.lengths())
