@@ -189,7 +189,7 @@ impl Calibrated {
 
 impl Measure {
     /// Of the fit, as a share of what was measured.
-    fn error(&self) -> f64 {
+    pub(super) fn error(&self) -> f64 {
         if self.mean > 0.0 {
             self.fitted / self.mean - 1.0
         } else {
