@@ -5,7 +5,7 @@ mod pieces;
 use super::calibrate::{Calibrated, Effort, calibrated};
 use super::exec::backend::Choice;
 use super::exec::cpu::{Trained, train};
-use super::exec::{Ready, finish, one_for_tensors, ready};
+use super::exec::{Ready, finish, for_libraries, ready};
 use super::sim::{Searched, search, stop_on_signal};
 use super::{best, exec};
 use crate::cli::QuickstartArgs;
@@ -26,7 +26,7 @@ use std::path::Path;
 const SCENARIO: &str = include_str!("../../scenarios/quickstart.toml");
 
 pub(crate) fn run(args: &QuickstartArgs) -> Result<(), Failure> {
-    one_for_tensors()?;
+    for_libraries()?;
     let dir = OutputDir::create(&args.out)?;
     let scenario = dir.write("scenario.toml", SCENARIO.as_bytes())?;
     note("1/4 reading text from the Cargo registry");
@@ -126,7 +126,7 @@ fn choose_anyway(searched: &mut Searched) {
 
 fn write_search(dir: &OutputDir, searched: &Searched) -> Result<PolicyFile, Failure> {
     let folder = OutputDir::create(&dir.path().join("sim"))?;
-    results::write(&folder, &searched.cases, &searched.rows)?;
+    results::write(&folder, searched)?;
     let row = searched.choice.best.ok_or_else(|| {
         Failure::no(format!(
             "no policy qualifies; see {}",
@@ -136,8 +136,8 @@ fn write_search(dir: &OutputDir, searched: &Searched) -> Result<PolicyFile, Fail
     let chosen = best::policy_file(searched, row)?;
     best::write(&folder, &chosen)?;
     let detailed = report::details(searched, Some(&chosen), &folder, true)?;
-    report::write(&folder, searched, Some(&chosen), &detailed)?;
-    for line in report::summary(searched, Some(&chosen), &detailed) {
+    report::write(&folder, searched, Some(&chosen), None, &detailed)?;
+    for line in report::summary(searched, Some(&chosen), None, &detailed) {
         say(line);
     }
     Ok(chosen)

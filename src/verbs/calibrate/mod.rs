@@ -11,7 +11,7 @@ use crate::output::OutputDir;
 use crate::scenario::{Case, PolicyFile, cases, open};
 use crate::terminal::say;
 use crate::verbs::exec::backend::{Choice, choose_for};
-use crate::verbs::exec::{Models, one_for_tensors};
+use crate::verbs::exec::{Models, for_libraries};
 use crate::verbs::sim::{plain, stop_on_signal};
 use exec::backend::cuda::DeviceMemory;
 use exec::calibrate::{Measured, Stage, Timed, Together};
@@ -90,7 +90,7 @@ pub(crate) struct Calibrated {
 
 pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     if args.backend != crate::cli::BackendArg::Emulated {
-        one_for_tensors()?;
+        for_libraries()?;
     }
     let input = open(&args.files, &args.sets, args.max_points)?;
     let cases = cases(&input)?;

@@ -26,8 +26,15 @@ impl OnGpus {
     pub(super) fn of(ready: &Ready) -> Result<Self, Failure> {
         let setup = Setup::of(ready, ELEMENT_BYTES)?;
         let (sender, receiver) = channel();
-        let backend = Cuda::new(setup.cpu(ready, sender)?, &ready.case.file.policy)
-            .map_err(|e| Failure::new(code::GPU, format!("--backend cuda: {e}")))?;
+        let file = &ready.case.file;
+        let devices = file.exec.as_ref().map(|section| section.devices.clone());
+        let backend = Cuda::new(
+            setup.cpu(ready, sender)?,
+            &file.policy,
+            &devices.unwrap_or_default(),
+        )
+        .map_err(|e| Failure::new(code::GPU, format!("--backend cuda: {e}")))?;
+        backend.notes().iter().for_each(note);
         for device in backend.memory() {
             note(device.to_string());
         }

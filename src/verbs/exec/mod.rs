@@ -39,7 +39,7 @@ pub(crate) use models::Models;
 pub(crate) use resume::DONE;
 use resume::Resumed;
 pub(crate) use settle::{ends, loss_curve, training};
-pub(crate) use threads::one_for_tensors;
+pub(crate) use threads::for_libraries;
 
 /// A policy ready to run: its file, the lengths of the data, its work and its plan.
 pub(crate) struct Ready {
@@ -64,7 +64,7 @@ pub(crate) struct Ran {
 pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
     if args.backend != BackendArg::Emulated {
         // Before anything is loaded or said: the process begins again.
-        one_for_tensors()?;
+        for_libraries()?;
     }
     let mut ready = prepare(&args.policy, &args.sets)?;
     let choice = backend::choose(args.backend, &ready)?;

@@ -7,7 +7,7 @@ mod score;
 use super::calibrate::{Effort, calibrated};
 use super::compare::compare_traces;
 use super::exec::backend::choose_for;
-use super::exec::one_for_tensors;
+use super::exec::for_libraries;
 use super::sim::{plain, stop_on_signal};
 use crate::cli::{BackendArg, TwinArgs};
 use crate::failure::{Failure, code};
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &TwinArgs) -> Result<(), Failure> {
         return conclude(&out, args.tolerance);
     }
     if args.backend != BackendArg::Emulated {
-        one_for_tensors()?;
+        for_libraries()?;
     }
     let input = open(&args.files, &args.sets, args.max_points)?;
     let mut cases = cases(&input)?;

@@ -8,7 +8,7 @@ use crate::cuda::drafter::{CudaDrafter, DrafterError};
 use crate::cuda::target::{CudaTarget, HiddenPlace, TokenRows};
 use crate::cuda::{Ptr, Stream};
 use crate::error::WorkerId;
-use crate::train::{StepReport, TrainError};
+use crate::train::TrainError;
 use half::bf16;
 use shared::core::Group;
 use shared::id::{DrafterId, StepId, TargetId};
@@ -86,20 +86,6 @@ impl CudaTrainer {
         each.filter_map(|id| lock(&self.shared.drafters[id.index()]).take())
             .collect()
     }
-
-    fn step(&self, drafters: &mut [CudaDrafter]) -> Result<StepReport, DrafterError> {
-        let Some((first, others)) = drafters.split_first_mut() else {
-            return Err(TrainError::NothingSupervised { step: 0 }.into());
-        };
-        for other in &mut *others {
-            first.add_from(other)?;
-        }
-        let report = first.apply()?;
-        for other in others {
-            other.take_weights(first)?;
-        }
-        Ok(report)
-    }
 }
 
 impl DrafterWorker<CudaHidden> for CudaTrainer {
@@ -141,7 +127,8 @@ impl DrafterWorker<CudaHidden> for CudaTrainer {
         if drafters.len() < members.len() {
             return Err(fatal("the model of a drafter is lost"));
         }
-        let outcome = self.step(&mut drafters);
+        let numbers: Vec<usize> = members.iter().map(|id| id.index()).collect();
+        let outcome = self.shared.sums.step(&numbers, &mut drafters);
         for (id, drafter) in members.iter().zip(drafters) {
             *lock(&self.shared.drafters[id.index()]) = Some(drafter);
         }
