@@ -32,5 +32,7 @@ mod resume;
 mod sim;
 #[path = "cli/trace.rs"]
 mod trace;
+#[path = "cli/twin.rs"]
+mod twin;
 #[path = "cli/validate.rs"]
 mod validate;

@@ -6,6 +6,7 @@
 
 mod bound;
 mod colocated;
+mod devices;
 mod engine;
 mod events;
 mod faults;
@@ -26,6 +27,7 @@ mod works;
 
 pub use bound::Bound;
 pub use colocated::Colocated;
+pub use devices::Devices;
 pub use engine::{End, Machine, Observe, simulate};
 pub use faults::FaultList;
 pub use lengths::draw_lengths;

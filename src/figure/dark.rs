@@ -12,6 +12,13 @@ const PAPER: f64 = 0.21;
 /// Lightness of black ink there.
 const INK: f64 = 1.133;
 
+/// Chroma up to which a colour is a tint of the paper.
+const TINT: f64 = 0.04;
+
+/// Colours that would become darker than this are lifted towards it by that share, so that their order stays.
+const MIDDLE: f64 = 0.5;
+const LIFT: f64 = 0.7;
+
 /// Rules that show figures dark: one for each colour that fills or strokes a shape in these SVG documents.
 pub(super) fn rules<'a>(documents: impl Iterator<Item = &'a str>) -> String {
     let mut used = BTreeSet::new();
@@ -44,7 +51,10 @@ fn channels(hex: &str) -> [u8; 3] {
 /// The colour of the same hue whose lightness is the other way round; duller where the screen has none as strong.
 fn turned(color: [u8; 3]) -> [u8; 3] {
     let [l, a, b] = oklab(color.map(linear));
-    let l = (INK - (INK - PAPER) * l).clamp(0.0, 1.0);
+    let turned = INK - (INK - PAPER) * l;
+    // Light colours would vanish on a dark page; greys and tints of the paper should.
+    let colorful = ((a.hypot(b) - TINT) / TINT).clamp(0.0, 1.0);
+    let l = (turned + LIFT * colorful * (MIDDLE - turned).max(0.0)).clamp(0.0, 1.0);
     let mut strength = 1.0;
     while strength > 0.0 {
         let rgb = linear_rgb([l, a * strength, b * strength]);
@@ -129,10 +139,17 @@ mod tests {
     #[test]
     fn lines_stand_out_from_the_dark_page() {
         let paper = turned([255; 3]);
-        for hex in ["0072B2", "009E73", "D55E00", "CC79A7", "E69F00"] {
+        for hex in ["0072B2", "009E73", "D55E00", "CC79A7", "E69F00", "F0E442"] {
             let found = contrast(turned(channels(hex)), paper);
             assert!(found > 2.0, "{hex}: {found}");
         }
+    }
+
+    #[test]
+    fn ranks_keep_their_order() {
+        let ranks = ["E2F2B2", "91D4B9", "41B6C4", "1D83BC", "2254A3", "0C1E60"];
+        let lightness = ranks.map(|hex| oklab(turned(channels(hex)).map(linear))[0]);
+        assert!(lightness.is_sorted(), "{lightness:?}");
     }
 
     #[test]

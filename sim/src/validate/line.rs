@@ -186,6 +186,7 @@ impl Line {
         }
         let link = Link {
             bandwidth: Rate::new(1e6).expect("above zero"),
+            bandwidth_in: None,
             latency_ms: 0.0,
             shared: true,
             duplex: true,

@@ -143,6 +143,7 @@ pub(super) fn replay() -> Checksum {
     let machine = Machine {
         service: &service,
         links: Links::none(),
+        devices: crate::Devices::none(),
         faults: FaultList::default(),
     };
     let mut counter = Counter {

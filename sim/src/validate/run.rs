@@ -42,6 +42,7 @@ pub(super) fn run(line: &Line, items: u32, seed: Seed) -> Run {
     let machine = Machine {
         service: &set_up.service,
         links: set_up.links.clone(),
+        devices: crate::Devices::none(),
         faults: FaultList::default(),
     };
     let (first, last) = (items / EDGE, items - items / EDGE);
