@@ -32,3 +32,5 @@ mod resume;
 mod sim;
 #[path = "cli/trace.rs"]
 mod trace;
+#[path = "cli/validate.rs"]
+mod validate;

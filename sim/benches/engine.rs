@@ -32,6 +32,7 @@ impl Case {
         let machine = Machine {
             service: &self.service,
             links: self.links.clone(),
+            devices: sim::Devices::none(),
             faults: FaultList::default(),
         };
         if with_metrics {

@@ -6,6 +6,7 @@
 
 mod bound;
 mod colocated;
+mod devices;
 mod engine;
 mod events;
 mod faults;
@@ -21,10 +22,12 @@ mod service;
 pub mod spec;
 mod stats;
 mod sweep;
+pub mod validate;
 mod works;
 
 pub use bound::Bound;
 pub use colocated::Colocated;
+pub use devices::Devices;
 pub use engine::{End, Machine, Observe, simulate};
 pub use faults::FaultList;
 pub use lengths::draw_lengths;

@@ -1,6 +1,7 @@
 //! One simulation from its resolved description to its numbers.
 
 use crate::bound::Bound;
+use crate::devices::Devices;
 use crate::engine::{End, Machine, Observe, simulate};
 use crate::faults::FaultList;
 use crate::lengths::unit;
@@ -63,7 +64,7 @@ pub enum RunError {
     Link(#[from] MissingLink),
     /// More workers than GPUs.
     #[error(
-        "policy.targets: {targets} target + {drafters} drafter workers need {} GPUs, hardware.gpus is {gpus}; lower the split or raise hardware.gpus",
+        "policy.targets: {targets} target + {drafters} drafter workers need {} GPUs, hardware.gpus is {gpus}; lower the split, raise hardware.gpus, or say in hardware.sharing how workers that share a GPU slow each other",
         targets + drafters
     )]
     Gpus {
@@ -257,7 +258,8 @@ pub fn plan(point: &Resolved, work: &Work) -> Result<Arc<Plan>, RunError> {
     let (targets, drafters) = (policy.targets, policy.drafters);
     let spec = order_spec(point, &work.train_costs);
     policy.ensure(&work.facts)?;
-    if u32::from(targets) + u32::from(drafters) > u32::from(point.hardware.gpus) {
+    let is_apart = point.hardware.sharing.is_none();
+    if is_apart && u32::from(targets) + u32::from(drafters) > u32::from(point.hardware.gpus) {
         return Err(RunError::Gpus {
             targets,
             drafters,
@@ -297,6 +299,7 @@ pub fn run(
     let machine = Machine {
         service: &work.service,
         links,
+        devices: Devices::new(&point.hardware, &point.policy),
         faults: FaultList::new(&point.faults),
     };
     let mut both = |at: Time, event: &Event, actions: &[Action], core: &Core| {
@@ -317,6 +320,13 @@ pub fn run(
         &work.service,
         point.policy.targets,
         point.policy.drafters,
+        step_size,
+    )
+    .on_devices(
+        &plan,
+        &work.service,
+        &point.hardware,
+        &point.policy,
         step_size,
     );
     let memory = Memory::at_peak(point, &metrics.peaks);

@@ -121,6 +121,7 @@ fn replay(until: u32) -> Checksum {
     let machine = Machine {
         service: &service,
         links: Links::none(),
+        devices: sim::Devices::none(),
         faults: FaultList::default(),
     };
     let mut counter = Counter {

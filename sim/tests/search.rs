@@ -61,10 +61,9 @@ fn finds_what_the_grid_finds(scenario: &Scenario, policies: &[Policy], share: f6
 
 #[test]
 fn halving_finds_the_grids_best_split_for_a_tenth_of_its_work() {
-    let mut scenario = scenario("split");
-    scenario.workload.samples = 40_000;
+    let scenario = scenario("split");
     let splits = [(1, 7), (2, 6), (3, 5), (4, 4), (5, 3), (6, 2), (7, 1)];
-    let policies = grid(&scenario, &splits, &[12, 16, 24]);
+    let policies = grid(&scenario, &splits, &[8, 12, 16, 20, 24]);
     let found = finds_what_the_grid_finds(&scenario, &policies, 0.1);
     assert!(found.effort.screened > 0, "bounds rule out some splits");
     assert!(found.effort.is_selected, "{:?}", found.effort);
@@ -94,7 +93,9 @@ fn the_number_of_threads_changes_nothing() {
     assert_eq!(one.effort, five.effort);
     for (a, b) in one.rows.iter().zip(&five.rows) {
         assert_eq!((a.index, &a.throughputs), (b.index, &b.throughputs));
-        assert_eq!((&a.outcome, a.worst), (&b.outcome, b.worst));
+        assert_eq!(a.worst, b.worst);
+        let metrics = |row: &sim::Row| row.outcome.as_ref().ok().map(|o| o.metrics.clone());
+        assert_eq!(metrics(a), metrics(b));
     }
 }
 

@@ -102,7 +102,10 @@ fn simulate(case: &Case, observer: &mut impl Observe) -> Result<Outcome, Failure
 }
 
 /// A run with its trace, seen by `observer`.
-fn traced(case: &Case, observer: &mut impl Observe) -> Result<(Outcome, String), Failure> {
+pub(crate) fn traced(
+    case: &Case,
+    observer: &mut impl Observe,
+) -> Result<(Outcome, String), Failure> {
     let mut encoder = Encoder::default();
     let plan = best::plan_of(case)?;
     let mut text = encoder.header(&header(case, &plan, "sim")?);

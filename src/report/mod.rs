@@ -23,7 +23,7 @@ use crate::scenario::{Case, PolicyFile};
 use crate::verbs::sim::Searched;
 use ::sim::spec::Buckets;
 
-pub(crate) use detail::{Detailed, details, header};
+pub(crate) use detail::{Detailed, details, header, traced};
 pub(crate) use group::point_name;
 pub(crate) use prospects::{Prospects, prospects};
 use run_figures::{Shown, run_figures};

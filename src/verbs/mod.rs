@@ -20,3 +20,5 @@ pub(crate) mod replay;
 mod retrace;
 pub(crate) mod sim;
 pub(crate) mod trace;
+pub(crate) mod twin;
+pub(crate) mod validate;

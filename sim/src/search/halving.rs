@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const ROUND_SEEDS: u32 = 10_000;
 
 /// Points simulated before bounds are compared with what was reached; a number of its own, so that threads do not matter.
-const WAVE: usize = 16;
+const WAVE: usize = 8;
 
 /// Constraints may be broken by this share of their limit in a short run.
 const SLACK: f64 = 0.2;

@@ -1,6 +1,7 @@
 //! The machine: GPUs, memories and the links between them.
 
 use super::check::{Checks, Problem};
+use super::sharing::Sharing;
 use super::units::{ByteSize, Rate};
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,9 @@ pub struct Hardware {
     /// Inside one GPU; infinitely fast when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<Link>,
+    /// How workers that share a GPU slow each other; without it, each worker has a GPU of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
 }
 
 /// What carries hidden states.
@@ -38,6 +42,9 @@ pub struct Hardware {
 pub struct Link {
     /// Data carried in one direction.
     pub bandwidth: Rate,
+    /// Data carried into drafters, where that is another speed than out of targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth_in: Option<Rate>,
     /// Time before the first byte. (ms)
     #[serde(default)]
     pub latency_ms: f64,
@@ -77,6 +84,10 @@ impl Hardware {
                 let problems = link.validate(&checks.path(key));
                 checks.extend(problems);
             }
+        }
+        if let Some(sharing) = &self.sharing {
+            let problems = sharing.validate(&checks.path("sharing"));
+            checks.extend(problems);
         }
         checks.done()
     }

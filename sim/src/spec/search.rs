@@ -42,6 +42,9 @@ pub struct Search {
     /// Optimizer steps of the runs that are ranked; `halving` alone. [default: 120]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps_ranked: Option<u32>,
+    /// Points to begin with, drawn evenly where there are more, before the neighbourhood of the best is looked at; `halving` alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub candidates: Option<u32>,
     /// One point in so many goes on to runs so many times as long; `halving` alone. [default: 3]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_one_in: Option<u32>,
@@ -85,6 +88,7 @@ impl Default for Search {
             replications_max: 40,
             steps_first: None,
             steps_ranked: None,
+            candidates: None,
             keep_one_in: None,
         }
     }
@@ -167,6 +171,7 @@ impl Search {
         let keys = [
             ("steps_first", self.steps_first, 5),
             ("steps_ranked", self.steps_ranked, 20),
+            ("candidates", self.candidates, 8),
             ("keep_one_in", self.keep_one_in, 2),
         ];
         for (key, value, least) in keys {

@@ -35,6 +35,7 @@ pub(super) fn hardware(found: &Found) -> Hardware {
         p2p: of(|route| matches!(route, Route::Peer { .. })),
         // Workers of one GPU hand over in place.
         local: None,
+        sharing: None,
     }
 }
 
@@ -57,6 +58,7 @@ fn link(measured: &[Measured], gpus: usize, kind: fn(Route) -> bool) -> Option<L
     let latency = mean(latencies.filter_map(|m| m.latency_s)).unwrap_or(0.0);
     Some(Link {
         bandwidth: rounded(rate)?,
+        bandwidth_in: None,
         latency_ms: (latency * 1e6).round() / 1e3,
         shared,
         duplex: both_ways >= OWN_SHARE * alone,

@@ -1,11 +1,12 @@
 //! `dflash exec`: run a policy for real and record it.
 
-mod backend;
+pub(crate) mod backend;
 mod checkpoints;
 pub(crate) mod cpu;
 mod cuda;
 mod emulated;
-mod observer;
+mod models;
+pub(crate) mod observer;
 mod prometheus;
 mod resume;
 mod settle;
@@ -33,6 +34,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backend::Choice;
+pub(crate) use emulated::backend as emulated_backend;
+pub(crate) use models::Models;
 pub(crate) use resume::DONE;
 use resume::Resumed;
 pub(crate) use settle::{ends, loss_curve, training};

@@ -1,16 +1,18 @@
 //! `dflash sim`: search among the points, name the best, write what `exec` needs.
 
 mod effort;
+mod space;
 
 use crate::cli::SimArgs;
 use crate::failure::{Failure, code};
 use crate::output::{OutputDir, OutputError};
 use crate::report;
 use crate::results;
-use crate::scenario::{Case, Input, PolicyFile, cases, open};
+use crate::scenario::{Case, Input, PolicyFile, cases, first_case, open};
 use crate::terminal::{bar, note, say};
 use crate::verbs::best;
-use sim::{Choice, Confirmation, Effort, Point, Progress, Row, Verdict};
+use sim::spec::Search;
+use sim::{Choice, Confirmation, Effort, Found, Point, Progress, Row, Tell, Verdict};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,8 +33,9 @@ pub(crate) struct Searched {
 
 pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
     let input = open(&args.files, &args.sets, args.max_points)?;
-    let cases = cases(&input)?;
-    let name = cases[0].file.name.clone();
+    let mut how = first_case(&input)?;
+    how.search.replications = args.replications.unwrap_or(how.search.replications).max(1);
+    let name = how.file.name.clone();
     let out = args
         .out
         .clone()
@@ -41,7 +44,10 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
         return Err(OutputError::NotADirectory { path: out }.into());
     }
     let stop = stop_on_signal();
-    let searched = search(cases, args.replications, &stop)?;
+    let searched = match space::sampled(&input, &how.search) {
+        Some(points) => with_bar(|tell| space::search(&input, points, &how.search, &stop, tell))?,
+        None => search(cases(&input)?, args.replications, &stop)?,
+    };
     refuse_broken(&input, &searched)?;
     let dir = OutputDir::create(&out)?;
     results::write(&dir, &searched)?;
@@ -89,37 +95,49 @@ pub(crate) fn search(
 ) -> Result<Searched, Failure> {
     let mut search = cases[0].search.clone();
     search.replications = replications.unwrap_or(search.replications).max(1);
-    let points: Vec<_> = cases
-        .iter()
-        .map(|case| Point {
-            resolved: case.file.resolved(),
-            lengths: Arc::clone(&case.lengths),
-        })
-        .collect();
-    let progress = bar(points.len() as u64, "simulating");
-    let tell = |told: Progress| match told {
-        Progress::Begins { what, runs } => {
-            progress.set_message(what);
-            progress.set_length(runs as u64);
-            progress.set_position(0);
-        }
-        Progress::Done => progress.inc(1),
-    };
-    let found = sim::search(&points, &search, stop, &tell);
-    let chosen = found
-        .choice
-        .best
-        .filter(|_| found.choice.refusal().is_none());
-    let confirmation = match chosen {
+    with_bar(|tell| {
+        let points: Vec<Point> = points_of(cases.iter());
+        confirmed(
+            cases,
+            sim::search(&points, &search, stop, tell),
+            &search,
+            stop,
+            tell,
+        )
+    })
+}
+
+/// Cases as points to simulate.
+fn points_of<'a>(cases: impl Iterator<Item = &'a Case>) -> Vec<Point> {
+    cases.map(point_of).collect()
+}
+
+fn point_of(case: &Case) -> Point {
+    Point {
+        resolved: case.file.resolved(),
+        lengths: Arc::clone(&case.lengths),
+    }
+}
+
+/// What was found, its best measured again on fresh seeds.
+fn confirmed(
+    cases: Vec<Case>,
+    found: Found,
+    search: &Search,
+    stop: &AtomicBool,
+    tell: Tell<'_>,
+) -> Result<Searched, Failure> {
+    let is_refused = found.choice.refusal().is_some();
+    let confirmation = match found.choice.best.filter(|_| !is_refused) {
         Some(row) => {
-            let point = &points[found.rows[row].index];
-            let confirmed = sim::confirm(point, found.effort.share, search.tolerance, stop, &tell)
-                .map_err(Failure::usage)?;
+            let point = point_of(&cases[found.rows[row].index]);
+            let share = found.effort.share;
+            let confirmed = sim::confirm(&point, share, search.tolerance, stop, tell);
+            let confirmed = confirmed.map_err(Failure::usage)?;
             confirmed.map(|confirmed| (row, confirmed))
         }
         None => None,
     };
-    progress.finish_and_clear();
     Ok(Searched {
         cases,
         rows: found.rows,
@@ -130,6 +148,21 @@ pub(crate) fn search(
     })
 }
 
+/// Runs `search` under a bar that shows what it is at.
+fn with_bar<T>(search: impl FnOnce(Tell<'_>) -> T) -> T {
+    let progress = bar(0, "simulating");
+    let searched = search(&|told: Progress| match told {
+        Progress::Begins { what, runs } => {
+            progress.set_message(what);
+            progress.set_length(runs as u64);
+            progress.set_position(0);
+        }
+        Progress::Done => progress.inc(1),
+    });
+    progress.finish_and_clear();
+    searched
+}
+
 /// A policy entry none of whose points can even be set up is a mistake in the file, not a result.
 fn refuse_broken(input: &Input, searched: &Searched) -> Result<(), Failure> {
     let entry = |row: &Row| searched.cases[row.index].entry;
@@ -137,8 +170,13 @@ fn refuse_broken(input: &Input, searched: &Searched) -> Result<(), Failure> {
     let mut errors = Vec::new();
     for which in entries {
         let rows = || searched.rows.iter().filter(|row| entry(row) == which);
-        let failed = |row: &Row| Some((row.index, row.outcome.as_ref().err()?.to_string()));
-        if rows().all(|row| row.outcome.is_err())
+        let failed = |row: &Row| {
+            let point = searched.cases[row.index].point;
+            Some((point, row.outcome.as_ref().err()?.to_string()))
+        };
+        // A bound may have ruled out the others, which are no mistakes.
+        let all = searched.cases.iter().filter(|case| case.entry == which);
+        if rows().filter(|row| row.outcome.is_err()).count() == all.count()
             && let Some((index, error)) = rows().find_map(failed)
         {
             errors.push(input.error_at_key(index, error).to_string());
