@@ -28,10 +28,13 @@ const WORKERS: u32 = 2;
 const LINKS: u32 = 3;
 const HIDDEN_STATES: u32 = 4;
 
+/// Number of the first worker's track, apart from those of processes: viewers take equal numbers for a main thread.
+const FIRST_WORKER: u32 = 100;
+
 /// The track of optimizer steps: each lasts from the one before to its own application.
 const STEP_TRACK: Track = Track {
     process: STEPS,
-    thread: 1,
+    thread: 10,
 };
 
 /// Work under way.
@@ -371,6 +374,6 @@ impl sim::Observe for TraceEvents {
 fn worker_track(worker: usize) -> Track {
     Track {
         process: WORKERS,
-        thread: worker as u32 + 1,
+        thread: worker as u32 + FIRST_WORKER,
     }
 }

@@ -347,7 +347,7 @@ fn counters_peak_where_the_metrics_do_and_steps_follow_each_other() {
     assert_eq!(peak("slots"), u64::from(outcome.metrics.peaks.slots));
     assert_eq!(peak("alive"), outcome.metrics.peaks.alive_bytes.0);
     let tracks = slices(&file);
-    let steps = &tracks[&(1, 1)];
+    let steps = &tracks[&(1, 10)];
     assert_eq!(steps.len(), outcome.metrics.steps as usize);
     assert_eq!(steps[0], ("step 1", 0, steps[0].2));
     assert!(
