@@ -45,34 +45,37 @@ pub fn simulate(core: &mut Core, machine: Machine<'_>, observer: &mut impl Obser
     Engine::new(core, machine).run(core, observer)
 }
 
-/// Slots of the event list, in the order in which equal times are served.
+/// Slots of the event list, in the order in which equal times are served: targets, links, drafters, then one each.
 struct Slots {
-    targets: usize,
     links: usize,
     drafters: usize,
+    apply_all: usize,
+    wake: usize,
+    fault: usize,
 }
 
 impl Slots {
+    fn new(targets: usize, links: usize, drafters: usize) -> Self {
+        let apply_all = targets + links + drafters;
+        Self {
+            links: targets,
+            drafters: targets + links,
+            apply_all,
+            wake: apply_all + 1,
+            fault: apply_all + 2,
+        }
+    }
     fn target(&self, target: TargetId) -> usize {
         target.index()
     }
     fn link(&self, link: usize) -> usize {
-        self.targets + link
+        self.links + link
     }
     fn drafter(&self, drafter: DrafterId) -> usize {
-        self.targets + self.links + drafter.index()
-    }
-    fn apply_all(&self) -> usize {
-        self.targets + self.links + self.drafters
-    }
-    fn wake(&self) -> usize {
-        self.apply_all() + 1
-    }
-    fn fault(&self) -> usize {
-        self.wake() + 1
+        self.drafters + drafter.index()
     }
     fn count(&self) -> usize {
-        self.fault() + 1
+        self.fault + 1
     }
 }
 
@@ -96,17 +99,15 @@ struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     fn new(core: &Core, machine: Machine<'a>) -> Self {
-        let slots = Slots {
-            targets: core.state().targets.len(),
-            links: machine.links.count(),
-            drafters: core.state().drafters.len(),
-        };
+        let targets = core.state().targets.len();
+        let drafters = core.state().drafters.len();
+        let slots = Slots::new(targets, machine.links.count(), drafters);
         let mut events = Events::new(slots.count());
-        events.set(slots.fault(), machine.faults.next());
+        events.set(slots.fault, machine.faults.next());
         Self {
             events,
-            forwards: vec![None; slots.targets],
-            drafters: vec![None; slots.drafters],
+            forwards: vec![None; targets],
+            drafters: vec![None; drafters],
             slots,
             machine,
             step: StepId(0),
@@ -121,11 +122,11 @@ impl<'a> Engine<'a> {
             if core.is_finished() {
                 return End::Done;
             }
-            let Some((at, slot)) = self.events.first() else {
+            let Some((at, slot)) = self.events.pop() else {
                 return core.stall().map_or(End::Done, End::Deadlock);
             };
             self.now = at;
-            if slot == self.slots.fault() {
+            if slot == self.slots.fault {
                 if let Some(stall) = core.stall().filter(|_| !self.machine.faults.can_help()) {
                     return End::Deadlock(stall);
                 }
@@ -141,8 +142,7 @@ impl<'a> Engine<'a> {
     fn completed(&mut self, slot: usize) -> Event {
         let slots = &self.slots;
         let outcome = Outcome::Done;
-        self.events.set(slot, None);
-        if slot < slots.targets {
+        if slot < slots.links {
             let microbatch = self.forwards[slot].take().expect("a forward is under way");
             return Event::ForwardEnded {
                 target: TargetId::from_index(slot),
@@ -150,14 +150,14 @@ impl<'a> Engine<'a> {
                 outcome,
             };
         }
-        if slot < slots.targets + slots.links {
-            let link = slot - slots.targets;
+        if slot < slots.drafters {
+            let link = slot - slots.links;
             let event = self.machine.links.finish(link, self.now);
             self.events.set(slot, self.machine.links.next(link));
             return event;
         }
-        if slot < slots.apply_all() {
-            let drafter = DrafterId::from_index(slot - slots.targets - slots.links);
+        if slot < slots.apply_all {
+            let drafter = DrafterId::from_index(slot - slots.drafters);
             let work = self.drafters[drafter.index()]
                 .take()
                 .expect("a drafter is at work");
@@ -173,7 +173,7 @@ impl<'a> Engine<'a> {
                 },
             };
         }
-        if slot == slots.apply_all() {
+        if slot == slots.apply_all {
             return Event::StepApplied {
                 step: self.step,
                 group: Group::All,
@@ -242,7 +242,7 @@ impl<'a> Engine<'a> {
             } => {
                 self.step = step;
                 let at = self.now + self.machine.service.apply();
-                self.events.set(self.slots.apply_all(), Some(at));
+                self.events.set(self.slots.apply_all, Some(at));
             }
             Action::Apply {
                 step,
@@ -252,7 +252,7 @@ impl<'a> Engine<'a> {
                 let at = self.now + self.machine.service.apply();
                 self.events.set(self.slots.drafter(drafter), Some(at));
             }
-            Action::Wake { at } => self.events.set(self.slots.wake(), Some(at)),
+            Action::Wake { at } => self.events.set(self.slots.wake, Some(at)),
             Action::Admit { .. }
             | Action::Discard { .. }
             | Action::StopTarget { .. }
@@ -268,7 +268,7 @@ impl<'a> Engine<'a> {
     fn inject(&mut self, core: &mut Core, observer: &mut impl Observe) {
         let fault = self.machine.faults.pop(self.now).expect("a fault is due");
         self.events
-            .set(self.slots.fault(), self.machine.faults.next());
+            .set(self.slots.fault, self.machine.faults.next());
         let presence = match fault.worker {
             Worker::Target(target) => core.state().targets[target.index()].presence,
             Worker::Drafter(drafter) => core.state().drafters[drafter.index()].presence,
@@ -340,7 +340,7 @@ impl<'a> Engine<'a> {
     ) {
         for &id in copies {
             let failed = self.machine.links.take_out(self.now, |moving| moving == id);
-            for link in 0..self.slots.links {
+            for link in 0..self.machine.links.count() {
                 self.events
                     .set(self.slots.link(link), self.machine.links.next(link));
             }

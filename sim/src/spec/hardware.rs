@@ -4,8 +4,8 @@ use super::check::{Checks, Problem};
 use super::units::{ByteSize, Rate};
 use serde::{Deserialize, Serialize};
 
-/// One box. Each link belongs to the transport of its name; a missing one cannot be used, except `local`, which then takes no
-/// time at all.
+/// One box. Each link belongs to the transport of its name; a missing one cannot be used. The transport `local` moves nothing and has
+/// none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hardware {
@@ -27,9 +27,6 @@ pub struct Hardware {
     /// Between two GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p2p: Option<Link>,
-    /// Inside one GPU; infinitely fast when left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub local: Option<Link>,
 }
 
 /// What carries hidden states.
@@ -81,12 +78,11 @@ impl Hardware {
         checks.done()
     }
 
-    fn links(&self) -> [(&'static str, Option<&Link>); 4] {
+    fn links(&self) -> [(&'static str, Option<&Link>); 3] {
         [
             ("host_pageable", self.host_pageable.as_ref()),
             ("host_pinned", self.host_pinned.as_ref()),
             ("p2p", self.p2p.as_ref()),
-            ("local", self.local.as_ref()),
         ]
     }
 }
@@ -122,7 +118,7 @@ mod tests {
         let pinned = hardware.host_pinned.as_ref().unwrap();
         assert!(pinned.duplex && pinned.shared);
         assert_eq!(pinned.bandwidth.bytes_per_s(), 25e9);
-        assert_eq!(hardware.local, None);
+        assert_eq!(hardware.p2p, None);
         assert_eq!(hardware.validate("hardware"), []);
         let text = toml::to_string(&hardware).unwrap();
         assert_eq!(toml::from_str::<Hardware>(&text).unwrap(), hardware);
