@@ -1,5 +1,6 @@
 //! The event loop: pops the earliest event, tells the core, and schedules the end of whatever the core orders. It decides nothing.
 
+use crate::devices::{Devices, Work};
 use crate::events::Events;
 use crate::faults::{FaultKind, FaultList, Worker};
 use crate::links::Links;
@@ -36,6 +37,8 @@ pub struct Machine<'a> {
     pub service: &'a ServiceTimes,
     /// The links that hidden states travel on.
     pub links: Links,
+    /// The GPUs that workers share.
+    pub devices: Devices,
     /// What goes wrong, and when.
     pub faults: FaultList,
 }
@@ -140,6 +143,7 @@ impl<'a> Engine<'a> {
 
     /// The event that a slot's time stands for.
     fn completed(&mut self, slot: usize) -> Event {
+        self.leave_gpu(slot);
         let slots = &self.slots;
         let outcome = Outcome::Done;
         if slot < slots.links {
@@ -198,9 +202,10 @@ impl<'a> Engine<'a> {
         match *action {
             Action::Forward { target, microbatch } => {
                 let span = self.machine.service.forward(plan.microbatch(microbatch));
-                let at = self.after(span, Worker::Target(target));
+                let span = self.slowed(span, Worker::Target(target));
                 self.forwards[target.index()] = Some(microbatch);
-                self.events.set(self.slots.target(target), Some(at));
+                let gpu = self.machine.devices.of_target(target.index());
+                self.begin(gpu, self.slots.target(target), Work::Forward, span);
             }
             Action::Stage {
                 target, microbatch, ..
@@ -232,25 +237,29 @@ impl<'a> Engine<'a> {
                 ..
             } => {
                 let span = self.machine.service.train(plan.microbatch(microbatch));
-                let at = self.after(span, Worker::Drafter(drafter));
+                let span = self.slowed(span, Worker::Drafter(drafter));
                 self.drafters[drafter.index()] = Some(DrafterWork::Train(microbatch));
-                self.events.set(self.slots.drafter(drafter), Some(at));
+                let gpu = self.machine.devices.of_drafter(drafter.index());
+                self.begin(gpu, self.slots.drafter(drafter), Work::Train, span);
             }
             Action::Apply {
                 step,
                 group: Group::All,
             } => {
                 self.step = step;
-                let at = self.now + self.machine.service.apply();
-                self.events.set(self.slots.apply_all, Some(at));
+                let span = self.machine.service.apply();
+                // The first drafter leads, on its own GPU.
+                let gpu = self.machine.devices.of_drafter(0);
+                self.begin(gpu, self.slots.apply_all, Work::Train, span);
             }
             Action::Apply {
                 step,
                 group: Group::One(drafter),
             } => {
                 self.drafters[drafter.index()] = Some(DrafterWork::Apply(step));
-                let at = self.now + self.machine.service.apply();
-                self.events.set(self.slots.drafter(drafter), Some(at));
+                let span = self.machine.service.apply();
+                let gpu = self.machine.devices.of_drafter(drafter.index());
+                self.begin(gpu, self.slots.drafter(drafter), Work::Train, span);
             }
             Action::Wake { at } => self.events.set(self.slots.wake, Some(at)),
             Action::Admit { .. }
@@ -260,8 +269,47 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn after(&self, span: Span, worker: Worker) -> Time {
-        self.now + self.machine.faults.slowed(span, worker, self.now)
+    fn slowed(&self, span: Span, worker: Worker) -> Span {
+        self.machine.faults.slowed(span, worker, self.now)
+    }
+
+    /// Begins what takes `span` alone; on a shared GPU it changes when others end.
+    fn begin(&mut self, gpu: Option<usize>, slot: usize, work: Work, span: Span) {
+        match gpu {
+            None => self.events.set(slot, Some(self.now + span)),
+            Some(gpu) => {
+                self.machine.devices.begin(gpu, self.now, slot, work, span);
+                self.settle(gpu);
+            }
+        }
+    }
+
+    /// What a slot stands for has ended, or is ended before its time: others on its GPU speed up.
+    fn leave_gpu(&mut self, slot: usize) {
+        if let Some(gpu) = self.gpu_of(slot) {
+            self.machine.devices.end(gpu, self.now, slot);
+            self.settle(gpu);
+        }
+    }
+
+    /// The shared GPU on which a slot's work is done, if it is.
+    fn gpu_of(&self, slot: usize) -> Option<usize> {
+        let (slots, devices) = (&self.slots, &self.machine.devices);
+        if slot < slots.links {
+            devices.of_target(slot)
+        } else if slot == slots.apply_all {
+            devices.of_drafter(0)
+        } else if (slots.drafters..slots.apply_all).contains(&slot) {
+            devices.of_drafter(slot - slots.drafters)
+        } else {
+            None
+        }
+    }
+
+    fn settle(&mut self, gpu: usize) {
+        for (slot, at) in self.machine.devices.times(gpu) {
+            self.events.set(slot, Some(at));
+        }
     }
 
     /// Lets the next fault happen.
@@ -295,7 +343,9 @@ impl<'a> Engine<'a> {
     fn lose_target(&mut self, target: TargetId, core: &mut Core, observer: &mut impl Observe) {
         let copies = moving(core, |life| life.at_target == Some(target));
         self.tell(Event::TargetLost(target), core, observer);
-        self.events.set(self.slots.target(target), None);
+        let slot = self.slots.target(target);
+        self.events.set(slot, None);
+        self.leave_gpu(slot);
         if let Some(microbatch) = self.forwards[target.index()].take() {
             let outcome = Outcome::Failed;
             self.tell(
@@ -317,7 +367,9 @@ impl<'a> Engine<'a> {
         self.tell(Event::DrafterLost(drafter), core, observer);
         if let Some(DrafterWork::Train(microbatch)) = self.drafters[drafter.index()] {
             self.drafters[drafter.index()] = None;
-            self.events.set(self.slots.drafter(drafter), None);
+            let slot = self.slots.drafter(drafter);
+            self.events.set(slot, None);
+            self.leave_gpu(slot);
             let outcome = Outcome::Failed;
             self.tell(
                 Event::TrainEnded {

@@ -8,9 +8,6 @@ use crate::policy::{Admission, Input, Queue};
 use crate::time::{Span, Time};
 use std::collections::VecDeque;
 
-/// Copies out of a target's memory that may be under way when it begins a forward: the one beside which the forward runs.
-const COPIES_BESIDE_FORWARD_MAX: u8 = 1;
-
 impl Core {
     pub(super) fn settle(&mut self, out: &mut Actions) {
         if self.state.phase == Phase::Closing && !self.has_begun_step() {
@@ -75,7 +72,7 @@ impl Core {
     fn feed(&mut self, out: &mut Actions) {
         let mut i = 0;
         while let Some(&target) = self.state.idle_targets.get(i) {
-            let can = self.state.targets[target.index()].copies_out <= COPIES_BESIDE_FORWARD_MAX;
+            let can = self.state.targets[target.index()].copies_out <= self.policy.copies_beside;
             let next = if can && !self.is_paused() {
                 self.next_input(target)
             } else {

@@ -13,7 +13,7 @@ use shared::metrics::{Detail, Meter};
 use shared::plan::{Edges, FormationBuilder, MixRule, OrderSpec, Ordering, Plan, Tail};
 use shared::policy::{Barrier, Placement, Policy, Release, Transport, preset};
 use shared::time::{Span, Time};
-use sim::{FaultList, Links, Machine, Nobody, Resolved, ServiceTimes, prepare, simulate};
+use sim::{Devices, FaultList, Links, Machine, Nobody, Resolved, ServiceTimes, prepare, simulate};
 use std::sync::Arc;
 
 /// A case ready to run: only the simulation itself is timed.
@@ -38,6 +38,7 @@ impl Case {
         Machine {
             service: &self.service,
             links: self.links.clone(),
+            devices: Devices::none(),
             faults: FaultList::default(),
         }
     }

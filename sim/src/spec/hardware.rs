@@ -1,11 +1,11 @@
 //! The machine: GPUs, memories and the links between them.
 
 use super::check::{Checks, Problem};
+use super::sharing::Sharing;
 use super::units::{ByteSize, Rate};
 use serde::{Deserialize, Serialize};
 
-/// One box. Each link belongs to the transport of its name; a missing one cannot be used. The transport `local` moves nothing and has
-/// none.
+/// One box. Each link belongs to the transport of its name; a missing one cannot be used, except `local`, by which nothing moves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hardware {
@@ -27,6 +27,12 @@ pub struct Hardware {
     /// Between two GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p2p: Option<Link>,
+    /// Inside one GPU, as measured. Hidden states that stay there do not travel, so a simulation makes nothing of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<Link>,
+    /// How workers that share a GPU slow each other; without it, each worker has a GPU of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
 }
 
 /// What carries hidden states.
@@ -35,6 +41,9 @@ pub struct Hardware {
 pub struct Link {
     /// Data carried in one direction.
     pub bandwidth: Rate,
+    /// Data carried into drafters, where that is another speed than out of targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth_in: Option<Rate>,
     /// Time before the first byte. (ms)
     #[serde(default)]
     pub latency_ms: f64,
@@ -75,14 +84,19 @@ impl Hardware {
                 checks.extend(problems);
             }
         }
+        if let Some(sharing) = &self.sharing {
+            let problems = sharing.validate(&checks.path("sharing"));
+            checks.extend(problems);
+        }
         checks.done()
     }
 
-    fn links(&self) -> [(&'static str, Option<&Link>); 3] {
+    fn links(&self) -> [(&'static str, Option<&Link>); 4] {
         [
             ("host_pageable", self.host_pageable.as_ref()),
             ("host_pinned", self.host_pinned.as_ref()),
             ("p2p", self.p2p.as_ref()),
+            ("local", self.local.as_ref()),
         ]
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::base::{resolved, scenario, simulate};
 use shared::policy::Overrides;
-use sim::spec::{Costs, Fault, Hardware, Link, Model, Training, Workload};
+use sim::spec::{Costs, Fault, Hardware, Link, Model, Sharing, Training, Workload};
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 
@@ -159,6 +159,28 @@ const KNOBS: &[Knob] = &[
         ["'4 GB/s'", "'1 GB/s'"],
         Trace,
     ),
+    (
+        "hardware.p2p.bandwidth_in",
+        &[],
+        ["'4 GB/s'", "'1 GB/s'"],
+        Trace,
+    ),
+    // Nothing travels by it: a measurement that a box keeps.
+    (
+        "hardware.local",
+        &["policy.transport = 'local'"],
+        ["{ bandwidth = '4 GB/s' }", "{ bandwidth = '1 GB/s' }"],
+        Nothing,
+    ),
+    (
+        "hardware.sharing.rates",
+        &["hardware.gpus = 3"],
+        [
+            "[{ forwards = 1, trains = 1, forward_rate = 0.5 }]",
+            "[{ forwards = 1, trains = 1, forward_rate = 0.8 }]",
+        ],
+        Trace,
+    ),
     ("hardware.p2p.latency_ms", &[], ["0.0", "1.0"], Trace),
     (
         "hardware.p2p.shared",
@@ -309,6 +331,15 @@ const KNOBS: &[Knob] = &[
         Trace,
     ),
     ("policy.overlap", &[], ["true", "false"], Trace),
+    (
+        "policy.copies_beside",
+        &[
+            "policy.preset = 'drafter-queues'",
+            "hardware.p2p.bandwidth = '0.2 GB/s'",
+        ],
+        ["1", "0"],
+        Trace,
+    ),
     ("policy.prefetch", &[], ["1", "0"], Trace),
     ("policy.assignment", &[], ["'fixed'", "'shared'"], Trace),
     ("policy.barrier", &[], ["'all'", "'none'"], Trace),
@@ -430,6 +461,7 @@ fn no_knob_is_forgotten() {
         keys::<Model>("model"),
         keys::<Hardware>("hardware"),
         keys::<Link>("hardware.p2p"),
+        keys::<Sharing>("hardware.sharing"),
         keys::<Costs>("costs"),
         keys::<sim::spec::StageCost>("costs.target"),
         keys::<Fault>("fault"),

@@ -5,18 +5,28 @@
 //! nothing is allocated while the run goes on. A worker says that a piece of work is done when its stream has come that far; the event
 //! behind it goes with the hidden states, and whoever reads them has his stream wait for it.
 //!
+//! Hidden states travel with the stamp of what they were computed from, and are looked at before they are trained on (`checks`).
+//!
 //! Each drafter has masters, moments and gradients of its own. An optimizer step adds the members' gradients in their order to the first
-//! member's, updates it once and copies its weights to the others. Drafters that are independent update themselves.
+//! member's, updates it once and copies its weights to the others (`sums`). Drafters that are independent update themselves.
+//!
+//! Before the first copy between two GPUs, known numbers are sent each way ([`crate::cuda::links`]); pairs that fail go through the host.
 
+mod checks;
 mod copier;
 mod hidden;
 mod memory;
+mod placing;
+mod sums;
 mod workers;
 
 use super::cpu::{AppliedStep, CpuSetup, batches::Batches};
 use super::{Backend, Copier, DrafterWorker, TargetWorker, Trainer, WorkError};
 use crate::checkpoint::Checkpoint;
+use crate::checks::{Stamped, Turns};
+use crate::config::DevicesSection;
 use crate::cuda::drafter::{AttentionKernels, CudaDrafter, DrafterOptions, Frozen};
+use crate::cuda::links::{Links, Wires};
 use crate::cuda::target::{
     AttentionChoice, Captures, Kept, TargetOptions, TargetShape, TargetWeights, WeightSource,
 };
@@ -24,14 +34,16 @@ use crate::cuda::{CudaError, Gpu, Tuning};
 use crate::error::WorkerId;
 use crate::model::{DrafterConfig, Family, Tensors};
 use crate::store::Place;
-use crate::train::Objective;
+use checks::Recomputer;
 use copier::CudaCopier;
-use hidden::{DeviceSlots, HostSlots};
-use memory::{Largest, Placing, Sizes, SlotCounts, Work};
+use hidden::{Described, DeviceSlots, HostSlots};
+use memory::{Largest, Sizes, SlotCounts, Work};
+use placing::Placing;
 use shared::id::{DrafterId, TargetId};
-use shared::policy::{Barrier, Policy, Transport};
+use shared::policy::{Barrier, Placement, Policy, Transport};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use sums::Sums;
 use workers::{CudaTargetWorker, CudaTrainer};
 
 pub use hidden::CudaHidden;
@@ -42,16 +54,28 @@ pub use memory::DeviceMemory;
 pub struct Cuda {
     shared: Arc<Shared>,
     memory: Vec<DeviceMemory>,
+    notes: Vec<String>,
 }
+
+/// Numbers that a probe sends each way at a time: 16 MiB.
+const PROBE: usize = 4 << 20;
 
 /// What all workers of a run share.
 #[derive(Debug)]
 struct Shared {
     batches: Batches,
+    /// Computes rows again, to compare them with what arrived.
+    recomputer: Mutex<Recomputer>,
+    /// When it does.
+    turns: Mutex<Turns>,
     devices: Vec<Device>,
     placing: Placing,
     host: Option<HostSlots>,
     transport: Transport,
+    placement: Placement,
+    /// How the GPUs reach each other; none for a single one.
+    links: Option<Links>,
+    sums: Sums,
     captures: Captures,
     hidden_size: usize,
     largest: Largest,
@@ -74,27 +98,36 @@ struct Device {
 }
 
 impl Cuda {
-    /// Takes memory for the policy's workers on the GPUs that are there, and loads the target's weights.
+    /// Takes memory for the policy's workers on the GPUs that `devices` names or, if it is empty, on those that are there; loads the
+    /// target's weights, and probes the links between the GPUs.
     ///
     /// # Errors
-    /// No GPU or driver, sizes that the kernels do not cover, or not enough memory; nothing is kept then.
-    pub fn new(setup: CpuSetup, policy: &Policy) -> Result<Self, WorkError> {
+    /// No GPU or driver, sizes that the kernels do not cover, devices that do not fit the policy, or not enough memory; nothing is kept
+    /// then.
+    pub fn new(
+        setup: CpuSetup,
+        policy: &Policy,
+        devices: &DevicesSection,
+    ) -> Result<Self, WorkError> {
         let count = Gpu::count().map_err(fatal)?;
-        covered(setup.objective, &setup.target.config().family).map_err(WorkError::Fatal)?;
-        let placing = Placing::new(policy, count);
-        let gpus: Vec<Arc<Gpu>> = (0..placing.gpus())
-            .map(Gpu::open)
+        covered(&setup.target.config().family).map_err(WorkError::Fatal)?;
+        let placing = Placing::new(policy, count, devices).map_err(WorkError::Fatal)?;
+        let gpus: Vec<Arc<Gpu>> = placing
+            .ordinals
+            .iter()
+            .map(|&ordinal| Gpu::open(ordinal))
             .collect::<Result<_, _>>()
             .map_err(fatal)?;
         let target = TargetShape::of(setup.target.config()).map_err(fatal)?;
         let captures = Captures {
             layers: setup.target.captured().to_vec(),
-            last_hidden: false,
+            last_hidden: setup.objective.needs_last_hidden(),
         };
         let largest = Largest::of(&setup.plan);
         let drafter_config = setup.drafter.config().clone();
         let options = DrafterOptions {
             limits: largest.limits(setup.anchors_max, drafter_config.block_size),
+            objective: setup.objective,
             settings: *setup.optimizer.settings(),
             schedule: *setup.optimizer.schedule(),
             tuning: Tuning::Heuristic,
@@ -139,16 +172,35 @@ impl Cuda {
             (count, Transport::HostPageable) => Some(HostSlots::pageable(count, elements)),
             (count, _) => Some(HostSlots::pinned(&gpus[0], count, elements).map_err(fatal)?),
         };
-        if policy.transport == Transport::P2p {
-            copier::connect(&gpus)?;
+        let mut notes = vec![placed(&placing)];
+        let links = surveyed(&gpus).map_err(fatal)?;
+        if let Some(links) = &links {
+            notes.extend(links.complaints(&placing.ordinals));
         }
+        let mut note = |line| notes.push(line);
+        let sums = Sums::new(policy, &placing, &gpus, links.as_ref(), &mut note).map_err(fatal)?;
         let begin = (setup.optimizer.export(), setup.optimizer.step());
+        let first = placing.targets[0];
+        let recomputer = Recomputer::new(
+            &gpus[first],
+            first,
+            &devices[first].weights,
+            target_options(&captures, &largest),
+            sizes.rows_again(&placing),
+        )
+        .map_err(fatal)?;
         Ok(Self {
             memory,
+            notes,
             shared: Arc::new(Shared {
+                recomputer: Mutex::new(recomputer),
+                turns: Mutex::new(Turns::new(setup.recompute_every)),
                 devices,
                 host,
                 transport: policy.transport,
+                placement: policy.placement,
+                links,
+                sums,
                 hidden_size: target.hidden,
                 captures,
                 largest,
@@ -164,10 +216,88 @@ impl Cuda {
         })
     }
 
+    /// What the user should know before the run begins: who is where, which links do not work as they should, who sums gradients.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// What the run takes of each GPU, and what was free before.
     pub fn memory(&self) -> &[DeviceMemory] {
         &self.memory
     }
+
+    /// Puts hidden states that were computed elsewhere into a slot of drafter `id`'s GPU, rounded to bf16. They are looked at like any
+    /// others before they are trained on.
+    ///
+    /// # Errors
+    /// States larger than a slot; no slot free; failures of the device.
+    pub fn receive(&self, id: DrafterId, stamped: &Stamped) -> Result<CudaHidden, WorkError> {
+        let device = self.shared.device_of(WorkerId::Drafter(id));
+        let Stamped { states, stamp } = stamped;
+        let (rows, tokens, features) = states.features.dims3().map_err(fatal)?;
+        let last = match &states.last_hidden {
+            Some(last) => last.dim(2).map_err(fatal)?,
+            None => 0,
+        };
+        let mut values: Vec<half::bf16> = Vec::new();
+        for tensor in [Some(&states.features), states.last_hidden.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            let narrow = tensor.to_dtype(candle_core::DType::BF16).map_err(fatal)?;
+            let part: Vec<half::bf16> = narrow
+                .flatten_all()
+                .and_then(|t| t.to_vec1())
+                .map_err(fatal)?;
+            values.extend(part);
+        }
+        let at = self.shared.devices[device].slots.take()?;
+        let stream = crate::cuda::Stream::new(&self.shared.devices[device].gpu).map_err(fatal)?;
+        stream
+            .upload(&values, workers::on_device(&at)?)
+            .map_err(fatal)?;
+        let ready = stream.record().map_err(fatal)?;
+        ready.synchronize().map_err(fatal)?;
+        Ok(CudaHidden {
+            at,
+            elements: values.len(),
+            ready,
+            said: Arc::new(Described {
+                rows,
+                tokens,
+                widths: [features, last],
+                stamp: stamp.clone(),
+            }),
+        })
+    }
+}
+
+/// Which workers are on which GPU, in words.
+fn placed(placing: &Placing) -> String {
+    let on = |(at, ordinal): (usize, &usize)| {
+        let (targets, drafters) = (placing.targets_on(at), placing.drafters_on(at));
+        let of = |count: usize, what: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {what}")),
+            count => Some(format!("{count} {what}s")),
+        };
+        let workers: Vec<String> = [of(targets, "target"), of(drafters, "drafter")]
+            .into_iter()
+            .flatten()
+            .collect();
+        format!("GPU {ordinal}: {}", workers.join(" and "))
+    };
+    let all: Vec<String> = placing.ordinals.iter().enumerate().map(on).collect();
+    all.join("; ")
+}
+
+/// How several GPUs reach each other.
+fn surveyed(gpus: &[Arc<Gpu>]) -> Result<Option<Links>, CudaError> {
+    if gpus.len() < 2 {
+        return Ok(None);
+    }
+    let wires = Wires::new(gpus, PROBE)?;
+    Ok(Some(Links::survey(&wires, PROBE)))
 }
 
 /// What each GPU needs.
@@ -219,18 +349,20 @@ impl Shared {
         }
     }
 
+    /// Whether copies from one GPU to the other may go straight.
+    fn is_direct(&self, from: usize, to: usize) -> bool {
+        let Some(links) = &self.links else {
+            return true;
+        };
+        links.is_direct(from, to)
+    }
+
     fn per_token(&self) -> usize {
         self.captures.elements_per_token(self.hidden_size)
     }
 
     fn target_options(&self) -> TargetOptions {
-        TargetOptions {
-            captures: self.captures.clone(),
-            tokens_max: self.largest.tokens,
-            width_max: self.largest.width,
-            tuning: Tuning::Timed,
-            attention: AttentionChoice::Fastest,
-        }
+        target_options(&self.captures, &self.largest)
     }
 
     /// The drafter whose masters are the run's: the first of all, or each its own.
@@ -244,6 +376,16 @@ impl Shared {
             Barrier::None => drafter.index(),
         };
         lock(&self.drafters[first]).as_ref().map(work)
+    }
+}
+
+fn target_options(captures: &Captures, largest: &Largest) -> TargetOptions {
+    TargetOptions {
+        captures: captures.clone(),
+        tokens_max: largest.tokens,
+        width_max: largest.width,
+        tuning: Tuning::Timed,
+        attention: AttentionChoice::Fastest,
     }
 }
 
@@ -330,13 +472,9 @@ fn make_drafter(shared: &Shared, id: DrafterId) -> Result<CudaDrafter, WorkError
     drafter.import(state, *step).map_err(fatal)?;
     Ok(drafter)
 }
+
 /// Refuses what runs on the CPU alone: on a GPU it would be trained as something else.
-fn covered(objective: Objective, family: &Family) -> Result<(), String> {
-    if objective != Objective::CrossEntropy {
-        return Err(
-            "exec.loss.kind: GPUs train with \"cross-entropy\" alone; set that, or use --backend cpu".into(),
-        );
-    }
+fn covered(family: &Family) -> Result<(), String> {
     match family {
         Family::Qwen3 | Family::Llama => Ok(()),
         Family::Qwen3_5(_) => Err(
@@ -350,10 +488,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_gpu_would_train_as_something_else_is_refused() {
-        assert_eq!(covered(Objective::CrossEntropy, &Family::Llama), Ok(()));
-        let paced = Objective::DPace { alpha: 0.5 };
-        let error = covered(paced, &Family::Qwen3).unwrap_err();
-        assert!(error.starts_with("exec.loss.kind: "), "{error}");
+    fn places_are_told_in_words() {
+        let policy = Policy {
+            targets: 2,
+            drafters: 1,
+            transport: Transport::P2p,
+            ..shared::policy::preset("composed").unwrap()
+        };
+        let told = |gpus| placed(&Placing::spread(&policy, gpus));
+        assert_eq!(told(1), "GPU 0: 2 targets and 1 drafter");
+        assert_eq!(told(2), "GPU 0: 2 targets; GPU 1: 1 drafter");
     }
 }
