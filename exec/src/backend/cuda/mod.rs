@@ -34,7 +34,7 @@ use crate::cuda::{CudaError, Gpu, Tuning};
 use crate::error::WorkerId;
 use crate::model::{DrafterConfig, Family, Tensors};
 use crate::store::Place;
-use checks::{Recomputer, RowSize};
+use checks::Recomputer;
 use copier::CudaCopier;
 use hidden::{Described, DeviceSlots, HostSlots};
 use memory::{Largest, Sizes, SlotCounts, Work};
