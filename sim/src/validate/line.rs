@@ -185,6 +185,7 @@ impl Line {
             return Links::none();
         }
         let link = Link {
+            compute_rate: None,
             bandwidth: Rate::new(1e6).expect("above zero"),
             latency_ms: 0.0,
             shared: true,

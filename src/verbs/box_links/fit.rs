@@ -57,6 +57,7 @@ fn link(measured: &[Measured], gpus: usize, kind: fn(Route) -> bool) -> Option<L
     let latencies = measured.iter().filter(|m| kind(m.route));
     let latency = mean(latencies.filter_map(|m| m.latency_s)).unwrap_or(0.0);
     Some(Link {
+        compute_rate: None,
         bandwidth: rounded(rate)?,
         bandwidth_in: None,
         latency_ms: (latency * 1e6).round() / 1e3,
