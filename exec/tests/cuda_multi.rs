@@ -19,7 +19,7 @@ use exec::cuda::{Buffer, CudaError, Element, Gpu, Pool, Stream, Tuning, Way};
 use exec::model::{
     Drafter, DrafterConfig, DrafterSize, PaddedBatch, Sample, Target, TargetConfig, Tensors,
 };
-use exec::train::{AdamW, BlockPlan, BlockSpec, Schedule};
+use exec::train::{AdamW, BlockPlan, BlockSpec, Objective, Schedule};
 use half::bf16;
 use serde_json::json;
 use shared::id::Bytes;
@@ -274,6 +274,7 @@ impl Lesson {
             schedule: Schedule::constant(6e-4),
             tuning: Tuning::Heuristic,
             attention: AttentionKernels::Auto,
+            objective: Objective::CrossEntropy,
         };
         let features = self
             .features
@@ -370,10 +371,13 @@ fn two_drafters_learn_what_one_with_twice_the_microbatches_does() {
         "{apart:.2e} {learned:.2e}"
     );
     let landing = Landing::new(&a).unwrap();
-    let ways: [fn(&Arc<Gpu>) -> Result<Way, CudaError>; 3] =
-        [Way::pinned, |_| Ok(Way::pageable()), |_| Ok(Way::Direct)];
-    for way in ways {
-        let (mut there, mut back) = (way(&b).unwrap(), way(&a).unwrap());
+    for kind in ["pinned", "pageable", "direct"] {
+        let way = |gpu: &Arc<Gpu>| match kind {
+            "pinned" => Way::pinned(gpu).unwrap(),
+            "pageable" => Way::pageable(),
+            _ => Way::Direct,
+        };
+        let (mut there, mut back) = (way(&b), way(&a));
         let by_copies = lesson.together(
             [&a, &b],
             |first, second| {
@@ -383,7 +387,7 @@ fn two_drafters_learn_what_one_with_twice_the_microbatches_does() {
         );
         assert!(
             bits(&by_copies) == bits(&in_place),
-            "the same bits wherever they are"
+            "{kind}: the same bits wherever they are"
         );
     }
     if a.ordinal() == b.ordinal() {

@@ -97,7 +97,11 @@ impl Memory {
             .unwrap_or(total)
             .min(total);
         // Its own forward, and the copies beside it.
-        let copies = if policy.overlap { policy.copies_beside } else { 0 };
+        let copies = if policy.overlap {
+            policy.copies_beside
+        } else {
+            0
+        };
         let in_hand = times(1 + u64::from(copies));
         let prefetched = times(u64::from(policy.prefetch) + 1);
         let local = policy.transport == Transport::Local;

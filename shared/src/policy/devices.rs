@@ -1,12 +1,12 @@
 //! Which GPU each worker is on.
 
-use super::{Barrier, Policy, Transport};
+use super::{Policy, Transport};
 
 /// The GPU of each worker, from 0.
 ///
-/// Where there are as many GPUs as workers, each has one. Else drafters of one optimizer step share the last GPU: their gradients are
-/// added in its memory. Targets are spread evenly over the others, and independent drafters too. Whoever hands over in place shares one
-/// GPU with everybody.
+/// Each worker has a GPU of its own where there are enough. Fewer are divided between targets and drafters in proportion to their
+/// workers, at least one each, and each kind is spread evenly over its GPUs, neighbours together. On a single GPU everybody is, and
+/// whoever hands over in place shares one with everybody.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceMap {
     /// By target.
@@ -26,20 +26,22 @@ impl DeviceMap {
         if gpus >= n + m {
             return Self::apart(policy);
         }
-        let for_drafters = match policy.barrier {
-            Barrier::All => 1,
-            Barrier::None => (m * gpus / (n + m).max(1)).clamp(1, m.max(1)),
+        if gpus == 1 {
+            return Self {
+                targets: vec![0; n],
+                drafters: vec![0; m],
+            };
+        }
+        // More than half a GPU counts as one; no GPU is without a worker.
+        let share = (2 * m * gpus + n + m - 1) / (2 * (n + m));
+        let for_drafters = share.clamp(1, gpus - 1).clamp(gpus.saturating_sub(n), m);
+        let for_targets = gpus - for_drafters;
+        let spread = |count: usize, over: usize, first: usize| -> Vec<usize> {
+            (0..count).map(|i| first + i * over / count).collect()
         };
-        let for_targets = (gpus - for_drafters.min(gpus - 1)).min(n);
-        // One GPU has both.
-        let first_drafter = if gpus == 1 { 0 } else { for_targets };
-        let spread =
-            |count: usize, over: usize| (0..count).map(move |worker| worker * over / count);
         Self {
-            targets: spread(n, for_targets).collect(),
-            drafters: spread(m, for_drafters)
-                .map(|at| first_drafter + at)
-                .collect(),
+            targets: spread(n, for_targets, 0),
+            drafters: spread(m, for_drafters, for_targets),
         }
     }
 
@@ -79,15 +81,36 @@ mod tests {
     }
 
     #[test]
-    fn drafters_of_one_step_share_a_gpu_and_targets_the_others() {
+    fn each_kind_has_its_share_of_the_gpus() {
+        let places = |n, m, gpus| {
+            let map = DeviceMap::of(&split(n, m), gpus);
+            (map.targets, map.drafters)
+        };
+        assert_eq!(places(5, 3, 8), (vec![0, 1, 2, 3, 4], vec![5, 6, 7]));
+        assert_eq!(places(5, 3, 9), places(5, 3, 8));
+        assert_eq!(places(5, 3, 6), (vec![0, 0, 1, 2, 3], vec![4, 4, 5]));
+        assert_eq!(places(5, 3, 4), (vec![0, 0, 1, 1, 2], vec![3; 3]));
+        assert_eq!(places(5, 3, 3), (vec![0, 0, 0, 1, 1], vec![2; 3]));
+        assert_eq!(places(5, 3, 2), (vec![0; 5], vec![1; 3]));
+        assert_eq!(places(5, 3, 1), (vec![0; 5], vec![0; 3]));
+        assert_eq!(places(1, 5, 4), (vec![0], vec![1, 1, 2, 2, 3]));
         let map = DeviceMap::of(&split(5, 3), 4);
-        assert_eq!(map.targets, [0, 0, 1, 1, 2]);
-        assert_eq!(map.drafters, [3, 3, 3]);
         assert_eq!((map.gpus(), map.on(1), map.on(3)), (4, (2, 0), (0, 3)));
-        assert_eq!(
-            DeviceMap::of(&split(5, 3), 8),
-            DeviceMap::apart(&split(5, 3))
-        );
+    }
+
+    #[test]
+    fn no_gpu_in_use_is_without_a_worker() {
+        let sizes = (1..7).flat_map(|n| (1..7).flat_map(move |m| (1..9).map(move |g| (n, m, g))));
+        for (n, m, gpus) in sizes {
+            let map = DeviceMap::of(&split(n, m), gpus);
+            let used = gpus.min(usize::from(n + m));
+            assert_eq!(map.gpus(), used, "{n}+{m} on {gpus}");
+            for gpu in 0..used {
+                let (targets, drafters) = map.on(gpu);
+                assert!(targets + drafters > 0, "{n}+{m} on {gpus}");
+                assert!(used == 1 || targets * drafters == 0, "{n}+{m} on {gpus}");
+            }
+        }
     }
 
     #[test]

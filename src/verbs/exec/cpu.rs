@@ -9,7 +9,7 @@ use crate::output::OutputDir;
 use crate::verbs::data;
 use exec::backend::cpu::{AppliedStep, Cpu, CpuSetup};
 use exec::backend::{Backend, Trainer};
-use exec::config::{DrafterSection, ExecSection, TargetSection};
+use exec::config::{DevicesSection, DrafterSection, ExecSection, TargetSection};
 use exec::data::{Dataset, Tokenizer};
 use exec::model::gguf::is_gguf;
 use exec::model::{
@@ -146,6 +146,11 @@ impl Setup {
             blocks,
             section,
         })
+    }
+
+    /// Which GPU each worker is on, where the file says it.
+    pub(super) fn devices(&self) -> &DevicesSection {
+        &self.section.devices
     }
 
     /// What a checkpoint says of the data.

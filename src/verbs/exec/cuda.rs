@@ -26,14 +26,9 @@ impl OnGpus {
     pub(super) fn of(ready: &Ready) -> Result<Self, Failure> {
         let setup = Setup::of(ready, ELEMENT_BYTES)?;
         let (sender, receiver) = channel();
-        let file = &ready.case.file;
-        let devices = file.exec.as_ref().map(|section| section.devices.clone());
-        let backend = Cuda::new(
-            setup.cpu(ready, sender)?,
-            &file.policy,
-            &devices.unwrap_or_default(),
-        )
-        .map_err(|e| Failure::new(code::GPU, format!("--backend cuda: {e}")))?;
+        let policy = &ready.case.file.policy;
+        let backend = Cuda::new(setup.cpu(ready, sender)?, policy, setup.devices())
+            .map_err(|e| Failure::new(code::GPU, format!("--backend cuda: {e}")))?;
         backend.notes().iter().for_each(note);
         for device in backend.memory() {
             note(device.to_string());

@@ -41,10 +41,8 @@ impl Models {
     /// The GPUs, likewise.
     pub(crate) fn on_gpus(&self, ready: &Ready, policy: &Policy) -> Result<Made<Cuda>, Failure> {
         let (sender, steps) = channel();
-        let section = ready.case.file.exec.as_ref();
-        let devices = section.map(|section| section.devices.clone());
-        let devices = devices.unwrap_or_default();
-        let backend = Cuda::new(self.setup.cpu(ready, sender)?, policy, &devices)
+        let setup = self.setup.cpu(ready, sender)?;
+        let backend = Cuda::new(setup, policy, self.setup.devices())
             .map_err(|e| Failure::new(code::GPU, format!("--backend cuda: {e}")))?;
         Ok((Arc::new(backend), steps))
     }

@@ -1,13 +1,9 @@
 //! Which GPU each worker is on.
 
 use crate::config::DevicesSection;
-use shared::policy::{Policy, Transport};
+use shared::policy::{DeviceMap, Policy, Transport};
 
-/// Which GPU each worker is on.
-///
-/// Unless the policy file says it, each worker has a GPU of its own where there are enough; fewer are divided between targets and drafters
-/// in proportion to their workers, at least one each, and each kind is spread evenly over its GPUs, neighbours together. Workers that hand
-/// over in place share the first GPU, and on a machine with one everybody does.
+/// Which GPU each worker is on: as the policy file says, or else by the rule of [`DeviceMap`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Placing {
     /// The GPUs in use, as the driver counts them, in ascending order; all else here counts in this list.
@@ -59,24 +55,8 @@ impl Placing {
 
     /// The rule's places.
     pub(super) fn spread(policy: &Policy, gpus: usize) -> Self {
-        let (n, m) = (usize::from(policy.targets), usize::from(policy.drafters));
-        let gpus = match policy.transport {
-            // Whoever hands over in place shares a device.
-            Transport::Local => 1,
-            _ => gpus.clamp(1, n + m),
-        };
-        if gpus == 1 {
-            return Self::of(&vec![0; n], &vec![0; m]);
-        }
-        // Half a GPU counts as one, as long as each kind has one and no GPU is without a worker.
-        let share = (2 * m * gpus + n + m) / (2 * (n + m));
-        let for_drafters = share.clamp(1, gpus - 1).clamp(gpus.saturating_sub(n), m);
-        let for_targets = gpus - for_drafters;
-        let spread = |count: usize, over: usize, first: usize| -> Vec<usize> {
-            (0..count).map(|i| first + i * over / count).collect()
-        };
-        let targets = spread(n, for_targets, 0);
-        Self::of(&targets, &spread(m, for_drafters, for_targets))
+        let map = DeviceMap::of(policy, gpus);
+        Self::of(&map.targets, &map.drafters)
     }
 
     /// From ordinals to places in the list of those in use.
@@ -135,39 +115,6 @@ mod tests {
     }
 
     #[test]
-    fn workers_are_spread_over_the_gpus_there_are() {
-        let places = |n, m, gpus| {
-            let placing = Placing::spread(&policy(n, m), gpus);
-            (placing.targets, placing.drafters)
-        };
-        assert_eq!(places(5, 3, 8), (vec![0, 1, 2, 3, 4], vec![5, 6, 7]));
-        assert_eq!(places(5, 3, 9), places(5, 3, 8));
-        assert_eq!(places(5, 3, 4), (vec![0, 0, 0, 1, 1], vec![2, 2, 3]));
-        assert_eq!(places(5, 3, 3), (vec![0, 0, 0, 1, 1], vec![2; 3]));
-        assert_eq!(places(5, 3, 2), (vec![0; 5], vec![1; 3]));
-        assert_eq!(places(5, 3, 1), (vec![0; 5], vec![0; 3]));
-        assert_eq!(places(3, 1, 4), (vec![0, 1, 2], vec![3]));
-        assert_eq!(places(2, 2, 4), (vec![0, 1], vec![2, 3]));
-        assert_eq!(places(1, 5, 4), (vec![0], vec![1, 1, 2, 2, 3]));
-        let mut local = policy(5, 3);
-        local.transport = Transport::Local;
-        assert_eq!(Placing::spread(&local, 8).gpus(), 1);
-    }
-
-    #[test]
-    fn no_gpu_in_use_is_without_a_worker() {
-        for (n, m, gpus) in
-            (1..7).flat_map(|n| (1..7).flat_map(move |m| (1..9).map(move |g| (n, m, g))))
-        {
-            let placing = Placing::spread(&policy(n, m), gpus);
-            let used = gpus.min(usize::from(n + m));
-            assert_eq!(placing.gpus(), used, "{n}+{m} on {gpus}");
-            let both = |gpu| placing.targets_on(gpu) > 0 && placing.drafters_on(gpu) > 0;
-            assert!(used == 1 || !(0..used).any(both), "{n}+{m} on {gpus}");
-        }
-    }
-
-    #[test]
     fn what_the_file_says_goes_before_the_rule() {
         let given = |targets: &[usize], drafters: &[usize]| DevicesSection {
             targets: targets.to_vec(),
@@ -185,6 +132,8 @@ mod tests {
             refused(given(&[0, 1], &[4])),
             "exec.devices.drafters: GPU 4 is named and there are 4; use 0 to 3"
         );
+        let rule = Placing::new(&policy(2, 1), 2, &DevicesSection::default()).unwrap();
+        assert_eq!((rule.targets, rule.drafters), (vec![0, 0], vec![1]));
         let mut local = policy(1, 1);
         local.transport = Transport::Local;
         let refused = Placing::new(&local, 4, &given(&[0], &[1])).unwrap_err();

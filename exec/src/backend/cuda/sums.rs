@@ -286,6 +286,7 @@ mod tests {
         assert_eq!(across(2, 1, Fixed, Barrier::All), Across::Nothing);
         assert_eq!(across(2, 2, Fixed, Barrier::All), Across::Nothing);
         assert_eq!(across(2, 3, Fixed, Barrier::All), Across::Nccl);
+        assert_eq!(across(3, 3, Fixed, Barrier::All), Across::Nccl);
         assert_eq!(across(3, 4, Fixed, Barrier::All), Across::Copies);
         assert_eq!(across(3, 4, Shared, Barrier::All), Across::Nccl);
         assert_eq!(across(3, 4, Shared, Barrier::None), Across::Nothing);

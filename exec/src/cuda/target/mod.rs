@@ -360,7 +360,7 @@ const SET: [f32; 2] = [1.0, 0.0];
 /// The result is added to what is there.
 const ADD: [f32; 2] = [1.0, 1.0];
 
-/// The texts of the target's kernels, for a compiler without a device.
-pub fn kernel_sources() -> [super::Source<'static>; 2] {
-    [ops::SOURCE, attention::SOURCE]
+/// The texts of the target's kernels and of the checks of what it gives, for a compiler without a device.
+pub fn kernel_sources() -> [super::Source<'static>; 3] {
+    [ops::SOURCE, attention::SOURCE, super::hidden::SOURCE]
 }
