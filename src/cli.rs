@@ -33,6 +33,10 @@ pub(crate) enum Verb {
     Check(CheckArgs),
     /// Feed a trace to the scheduling core again and compare every decision
     Replay(ReplayArgs),
+    /// Turn a recorded run into a file for Perfetto or Chrome's tracing page
+    Trace(TraceArgs),
+    /// Say why one policy beats another on the same work, by stage and by what its workers wait for
+    Explain(ExplainArgs),
     /// Compare a simulated trace with an executed one, stage by stage
     Compare(CompareArgs),
     /// Measure this machine's GPUs and the links between them, for scenarios to merge
@@ -43,6 +47,8 @@ pub(crate) enum Verb {
     Ablate(AblateArgs),
     /// Say whether vLLM and SGLang would load a drafter, and why not
     Inspect(InspectArgs),
+    /// Hold the simulator against exact results of queueing theory
+    Validate(ValidateArgs),
 }
 
 /// Arguments of `dflash sim`
@@ -63,7 +69,7 @@ pub(crate) struct SimArgs {
     /// Refuse scenarios with more points than this
     #[arg(long, value_name = "N", default_value_t = crate::config::POINTS_MAX)]
     pub(crate) max_points: u64,
-    /// Write the trace of the best point as trace.txt
+    /// Write the trace of the best point as trace.txt, and as trace.json.gz for Perfetto
     #[arg(long)]
     pub(crate) trace: bool,
     /// Leave out figures and the HTML report
@@ -320,6 +326,37 @@ pub(crate) struct ReplayArgs {
     pub(crate) metrics: Option<MetricsFormat>,
 }
 
+/// Arguments of `dflash trace`
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// The trace, or the folder of a run that holds trace.txt
+    #[arg(value_name = "RUN")]
+    pub(crate) run: PathBuf,
+    /// Where to write [default: trace.json.gz beside the trace]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Arguments of `dflash explain`
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// One policy file, such as best.toml, or a scenario with one point
+    #[arg(value_name = "A")]
+    pub(crate) a: PathBuf,
+    /// The other one, over the same work
+    #[arg(value_name = "B")]
+    pub(crate) b: PathBuf,
+    /// Set a key of both files, e.g. workload.samples=100000
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Replications in which both face the same samples and the same noise
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub(crate) replications: u32,
+    /// Directory for explanation.html and explanation.csv
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
 /// How metrics are printed
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MetricsFormat {
@@ -450,6 +487,26 @@ pub(crate) struct InspectArgs {
     /// Print every check as a JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Arguments of `dflash validate`
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    /// Run only these cases [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) cases: Vec<String>,
+    /// Seed of all draws
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    pub(crate) seed: u64,
+    /// Run one N-th of the microbatches, with intervals wider in proportion
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) shorter: u32,
+    /// Print every value as a JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write all values to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
 }
 
 /// A serving engine, or both

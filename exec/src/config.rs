@@ -162,6 +162,9 @@ pub struct TargetSection {
     pub captured_layers: usize,
     /// Standard deviation of random weights. Small models need more than large ones for outputs that differ between tokens.
     pub initializer_range: f64,
+    /// Seed of random weights; without it, the file's own seed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
 }
 
 impl Default for TargetSection {
@@ -177,6 +180,7 @@ impl Default for TargetSection {
             target_layer_ids: Vec::new(),
             captured_layers: 3,
             initializer_range: 0.1,
+            seed: None,
         }
     }
 }

@@ -72,7 +72,8 @@ impl Links {
         }
     }
 
-    fn of(spec: &Link, policy: &Policy) -> Self {
+    /// Links of this kind, as many as `policy` needs.
+    pub(crate) fn of(spec: &Link, policy: &Policy) -> Self {
         let outward = if spec.shared {
             1
         } else {

@@ -9,6 +9,7 @@ use crate::links::{Links, MissingLink};
 use crate::memory::{Memory, Overflow};
 use crate::service::{ServiceTimes, train_costs};
 use crate::spec::{Buckets, Costs, Fault, Hardware, Lengths, Model, Training, Workload};
+use crate::stats::{WarmUp, relative_error, warm_up};
 use shared::core::{Action, Core, Event};
 use shared::draw::{Seed, Stream};
 use shared::id::BucketId;
@@ -19,7 +20,8 @@ use shared::plan::{
 };
 use shared::policy::{Assignment, Policy, PolicyError, Queue, RunFacts};
 use shared::time::{Span, Time};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 /// One point of a scenario: no ranges left, one policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,6 +108,23 @@ pub struct Work {
     pub train_costs: Arc<Vec<Span>>,
     /// What a check of the policy must know of it.
     pub facts: RunFacts,
+    plans: Plans,
+}
+
+/// Orders of one formation, so that points whose policies order the work alike share one plan.
+#[derive(Clone, Debug, Default)]
+struct Plans(Arc<Mutex<HashMap<OrderSpec, Arc<Plan>>>>);
+
+impl Plans {
+    /// The plan that `spec` makes of `formation`; which of two threads makes it first changes nothing.
+    fn get(&self, formation: &Formation, spec: &OrderSpec) -> Arc<Plan> {
+        let known = || self.0.lock().expect("no thread panicked");
+        if let Some(plan) = known().get(spec) {
+            return Arc::clone(plan);
+        }
+        let plan = Arc::new(Plan::order(formation, spec));
+        Arc::clone(known().entry(spec.clone()).or_insert(plan))
+    }
 }
 
 /// What a simulation gave.
@@ -113,8 +132,12 @@ pub struct Work {
 pub struct Outcome {
     /// How it ended.
     pub end: End,
-    /// Its numbers.
+    /// Its numbers; their steady part begins where the warm-up ends.
     pub metrics: Metrics,
+    /// Where the warm-up ends; `None` for a run of fewer than 50 optimizer steps, whose first tenth is left out instead.
+    pub warm_up: Option<WarmUp>,
+    /// Standard error of the throughput over the throughput, as far as one run tells it.
+    pub relative_error: Option<f64>,
     /// What no policy could exceed.
     pub bound: Bound,
     /// Memory by place at its peak.
@@ -149,6 +172,7 @@ pub fn prepare(point: &Resolved, lengths: &[u32]) -> Result<Work, RunError> {
         formation: Arc::new(formation),
         service: Arc::new(service),
         train_costs: Arc::new(train_costs),
+        plans: Plans::default(),
     })
 }
 
@@ -257,7 +281,7 @@ pub fn plan(point: &Resolved, work: &Work) -> Result<Arc<Plan>, RunError> {
         }
     }
     spec.check(work.formation.edges.len())?;
-    Ok(Arc::new(Plan::order(&work.formation, &spec)))
+    Ok(work.plans.get(&work.formation, &spec))
 }
 
 /// Simulates a point; `observer` sees every record.
@@ -283,7 +307,13 @@ pub fn run(
         observer.record(at, event, actions, core);
     };
     let end = simulate(&mut core, machine, &mut both);
-    let metrics = meter.finish(&core);
+    let mut metrics = meter.finish(&core);
+    let warm_up = warm_up(&metrics.applied);
+    if let Some(warm_up) = warm_up {
+        metrics.cut_warm_up(warm_up.cut.saturating_sub(1));
+    }
+    let counted = warm_up.map_or(0, |w| w.steps);
+    let relative_error = warm_up.and_then(|w| relative_error(&metrics.applied[..counted], w.cut));
     let step_size = grad_accum * u32::from(point.policy.drafters);
     let bound = Bound::of(
         &plan,
@@ -304,6 +334,8 @@ pub fn run(
     Ok(Outcome {
         end,
         metrics,
+        warm_up,
+        relative_error,
         bound,
         memory,
         overflow,

@@ -126,7 +126,7 @@ fn choose_anyway(searched: &mut Searched) {
 
 fn write_search(dir: &OutputDir, searched: &Searched) -> Result<PolicyFile, Failure> {
     let folder = OutputDir::create(&dir.path().join("sim"))?;
-    results::write(&folder, &searched.cases, &searched.rows)?;
+    results::write(&folder, searched)?;
     let row = searched.choice.best.ok_or_else(|| {
         Failure::no(format!(
             "no policy qualifies; see {}",
@@ -136,8 +136,8 @@ fn write_search(dir: &OutputDir, searched: &Searched) -> Result<PolicyFile, Fail
     let chosen = best::policy_file(searched, row)?;
     best::write(&folder, &chosen)?;
     let detailed = report::details(searched, Some(&chosen), &folder, true)?;
-    report::write(&folder, searched, Some(&chosen), &detailed)?;
-    for line in report::summary(searched, Some(&chosen), &detailed) {
+    report::write(&folder, searched, Some(&chosen), None, &detailed)?;
+    for line in report::summary(searched, Some(&chosen), None, &detailed) {
         say(line);
     }
     Ok(chosen)

@@ -91,12 +91,15 @@ impl Body<'_> {
 
         let [hidden, logits] = subject.outputs(batch, plan)?;
         // What stands in dropped blocks has no meaning.
-        let (_, blocks, _) = plan.shape();
+        let (_, blocks, slots) = plan.shape();
         let anchors = &self.case.microbatches[m].anchors;
-        let kept: Vec<bool> = anchors
-            .iter()
-            .flat_map(|list| (0..blocks).map(|block| block < list.len()))
-            .collect();
+        let is_kept = |row: &Vec<u32>| {
+            let anchors = row.len();
+            (0..blocks * slots).map(move |slot| slot / slots < anchors)
+        };
+        let kept = anchors.iter().flat_map(is_kept);
+        let computed = subject.computed_slots(plan);
+        let kept: Vec<bool> = kept.zip(computed).map(|(a, b)| a && b).collect();
         let parts = [
             (Kind::Hidden, "hidden", &hidden),
             (Kind::Logits, "logits", &logits),

@@ -46,7 +46,7 @@ impl CpuSubject {
 }
 
 impl Subject for CpuSubject {
-    fn states(&mut self, batch: &PaddedBatch) -> Result<HiddenStates, TrainError> {
+    fn states(&mut self, batch: &PaddedBatch) -> Result<HiddenStates, ParityError> {
         Ok(self.target.forward(batch)?)
     }
 
@@ -54,7 +54,7 @@ impl Subject for CpuSubject {
         &mut self,
         batch: &PaddedBatch,
         plan: &BlockPlan,
-    ) -> Result<[Tensor; 2], TrainError> {
+    ) -> Result<[Tensor; 2], ParityError> {
         let states = self.states(batch)?;
         let hidden = self.drafter.hidden(&states, plan)?;
         let logits = self.drafter.logits(&hidden)?;
@@ -65,13 +65,15 @@ impl Subject for CpuSubject {
         &mut self,
         batch: &PaddedBatch,
         plan: &BlockPlan,
-    ) -> Result<Contribution, TrainError> {
+    ) -> Result<Contribution, ParityError> {
         let states = self.states(batch)?;
-        self.drafter
-            .accumulate_for(&Objective::CrossEntropy, &states, plan)
+        let part = self
+            .drafter
+            .accumulate_for(&Objective::CrossEntropy, &states, plan)?;
+        Ok(part)
     }
 
-    fn step(&mut self, work: &[(PaddedBatch, BlockPlan)]) -> Result<StepReport, TrainError> {
+    fn step(&mut self, work: &[(PaddedBatch, BlockPlan)]) -> Result<StepReport, ParityError> {
         let mut total: Option<Contribution> = None;
         for (batch, plan) in work {
             let part = self.contribution(batch, plan)?;
@@ -88,7 +90,7 @@ impl Subject for CpuSubject {
         Ok(report)
     }
 
-    fn weights(&mut self) -> Result<Tensors, TrainError> {
+    fn weights(&mut self) -> Result<Tensors, ParityError> {
         Ok(self.optimizer.weights().clone())
     }
 }

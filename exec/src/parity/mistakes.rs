@@ -65,13 +65,13 @@ impl<'a> Mistaken<'a> {
 }
 
 impl Subject for Mistaken<'_> {
-    fn plan(&mut self, case: &Case, microbatch: &Microbatch) -> Result<BlockPlan, TrainError> {
+    fn plan(&mut self, case: &Case, microbatch: &Microbatch) -> Result<BlockPlan, ParityError> {
         let mut plan = self.right.plan(case, microbatch)?;
         (self.plan)(case, plan.parts_mut());
         Ok(plan)
     }
 
-    fn states(&mut self, batch: &PaddedBatch) -> Result<HiddenStates, TrainError> {
+    fn states(&mut self, batch: &PaddedBatch) -> Result<HiddenStates, ParityError> {
         let states = self.right.states(batch)?;
         Ok(HiddenStates {
             features: (self.features)(states.features),
@@ -83,7 +83,7 @@ impl Subject for Mistaken<'_> {
         &mut self,
         batch: &PaddedBatch,
         plan: &BlockPlan,
-    ) -> Result<[Tensor; 2], TrainError> {
+    ) -> Result<[Tensor; 2], ParityError> {
         let states = self.states(batch)?;
         let drafter = &self.right.drafter;
         let hidden = match self.mask {
@@ -103,13 +103,13 @@ impl Subject for Mistaken<'_> {
         &mut self,
         batch: &PaddedBatch,
         plan: &BlockPlan,
-    ) -> Result<Contribution, TrainError> {
+    ) -> Result<Contribution, ParityError> {
         let states = self.states(batch)?;
         let part = self.right.drafter.accumulate(&states, plan)?;
         Ok((self.contribution)(part))
     }
 
-    fn step(&mut self, work: &[(PaddedBatch, BlockPlan)]) -> Result<StepReport, TrainError> {
+    fn step(&mut self, work: &[(PaddedBatch, BlockPlan)]) -> Result<StepReport, ParityError> {
         let mut total: Option<Contribution> = None;
         for (batch, plan) in work {
             let part = self.contribution(batch, plan)?;
@@ -125,7 +125,7 @@ impl Subject for Mistaken<'_> {
         Ok(report)
     }
 
-    fn weights(&mut self) -> Result<Tensors, TrainError> {
+    fn weights(&mut self) -> Result<Tensors, ParityError> {
         self.right.weights()
     }
 }

@@ -8,6 +8,7 @@
 mod case;
 mod compare;
 mod cpu;
+mod cuda;
 mod finding;
 #[cfg(test)]
 mod mistakes;
@@ -15,8 +16,11 @@ mod mistakes;
 pub use case::{Case, Microbatch};
 pub use compare::compare;
 pub use cpu::CpuSubject;
+pub use cuda::CudaSubject;
 pub use finding::{Comparison, Finding, Kind, Tolerances};
 
+use crate::cuda::CudaError;
+use crate::cuda::drafter::DrafterError;
 use crate::model::{HiddenStates, ModelError, PaddedBatch, Tensors};
 use crate::train::{BlockPlan, Contribution, StepReport, TrainError};
 use candle_core::Tensor;
@@ -29,23 +33,34 @@ pub trait Subject {
     ///
     /// # Errors
     /// Anchors that do not fit.
-    fn plan(&mut self, case: &Case, microbatch: &Microbatch) -> Result<BlockPlan, TrainError> {
-        BlockPlan::new(&microbatch.batch, &microbatch.anchors, &case.blocks)
+    fn plan(&mut self, case: &Case, microbatch: &Microbatch) -> Result<BlockPlan, ParityError> {
+        Ok(BlockPlan::new(
+            &microbatch.batch,
+            &microbatch.anchors,
+            &case.blocks,
+        )?)
     }
 
     /// The target's hidden states [B, S, K·H], the last one with them [B, S, H].
     ///
     /// # Errors
     /// What the models or the device refuse; the same below.
-    fn states(&mut self, batch: &PaddedBatch) -> Result<HiddenStates, TrainError>;
+    fn states(&mut self, batch: &PaddedBatch) -> Result<HiddenStates, ParityError>;
 
-    /// The drafter's output [B, A, T, H] and logits [B, A, T, V] of all slots, with the weights as
-    /// they are.
+    /// Which slots it gives outputs of `[B·A·T]`: all, unless it leaves out what adds nothing.
+    fn computed_slots(&self, plan: &BlockPlan) -> Vec<bool> {
+        vec![true; plan.weights().len()]
+    }
+
+    /// The drafter's output [B, A, T, H] and logits [B, A, T, V], with the weights as they are.
     ///
     /// # Errors
     /// See above.
-    fn outputs(&mut self, batch: &PaddedBatch, plan: &BlockPlan)
-    -> Result<[Tensor; 2], TrainError>;
+    fn outputs(
+        &mut self,
+        batch: &PaddedBatch,
+        plan: &BlockPlan,
+    ) -> Result<[Tensor; 2], ParityError>;
 
     /// The sums of one microbatch, with the weights as they are.
     ///
@@ -55,19 +70,19 @@ pub trait Subject {
         &mut self,
         batch: &PaddedBatch,
         plan: &BlockPlan,
-    ) -> Result<Contribution, TrainError>;
+    ) -> Result<Contribution, ParityError>;
 
     /// Applies one optimizer step over all microbatches.
     ///
     /// # Errors
     /// See above.
-    fn step(&mut self, work: &[(PaddedBatch, BlockPlan)]) -> Result<StepReport, TrainError>;
+    fn step(&mut self, work: &[(PaddedBatch, BlockPlan)]) -> Result<StepReport, ParityError>;
 
     /// The master weights.
     ///
     /// # Errors
     /// See above.
-    fn weights(&mut self) -> Result<Tensors, TrainError>;
+    fn weights(&mut self) -> Result<Tensors, ParityError>;
 }
 
 /// Why a comparison could not be made.
@@ -84,6 +99,18 @@ pub enum ParityError {
     /// The subject failed.
     #[error(transparent)]
     Train(#[from] TrainError),
+    /// The GPU refused.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+}
+
+impl From<DrafterError> for ParityError {
+    fn from(error: DrafterError) -> Self {
+        match error {
+            DrafterError::Cuda(error) => Self::Cuda(error),
+            DrafterError::Train(error) => Self::Train(error),
+        }
+    }
 }
 
 impl From<ModelError> for ParityError {

@@ -11,6 +11,5 @@ letters = "abcdefghijklmnopqrstuvwxyz     "
 for _ in range(int(sys.argv[1])):
     wanted = draw.lognormvariate(6.7, 0.8)
     length = next((edge for edge in LENGTHS if edge >= wanted), LENGTHS[-1])
-    # The reader adds an end of text.
-    text = "".join(draw.choices(letters, k=length - 1))
+    text = "".join(draw.choices(letters, k=length))
     print(json.dumps({"text": text}))

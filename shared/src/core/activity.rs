@@ -57,7 +57,7 @@ impl Core {
             TargetTask::Copy(_) => Activity::Copying,
             TargetTask::Hold(_) => Activity::Blocked,
             TargetTask::Idle if self.next_input(target).is_none() => Activity::Starved,
-            TargetTask::Idle if t.copies_out > 1 => Activity::Copying,
+            TargetTask::Idle if t.copies_out > self.policy().copies_beside => Activity::Copying,
             TargetTask::Idle => Activity::Blocked,
         }
     }

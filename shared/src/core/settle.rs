@@ -6,9 +6,6 @@ use crate::id::{MicrobatchId, TargetId};
 use crate::policy::{Admission, Input, Queue};
 use crate::time::{Span, Time};
 
-/// Copies out of a target's memory that may be under way when it begins a forward: the one beside which the forward runs.
-const COPIES_BESIDE_FORWARD_MAX: u8 = 1;
-
 /// Stages in a row that changed nothing.
 struct Unchanged(u8);
 
@@ -88,7 +85,7 @@ impl Core {
         let mut changed = false;
         let mut i = 0;
         while let Some(&target) = self.state.idle_targets.get(i) {
-            let can = self.state.targets[target.index()].copies_out <= COPIES_BESIDE_FORWARD_MAX;
+            let can = self.state.targets[target.index()].copies_out <= self.policy.copies_beside;
             let next = if can && !self.is_paused() {
                 self.next_input(target)
             } else {

@@ -21,7 +21,7 @@ pub use fault::{Fault, FaultKind, Worker, WorkerError};
 pub use hardware::{Hardware, Link};
 pub use lengths::{Lengths, Share};
 pub use model::Model;
-pub use search::{Objective, Search};
+pub use search::{Method, Objective, Search};
 pub use sharing::{SharedRate, Sharing};
 pub use training::Training;
 pub use units::{ByteSize, Rate, UnitError};

@@ -269,6 +269,7 @@ pub(crate) fn target(
     )
     .map_err(Failure::usage)?;
     let ids = layer_ids(section, section.layers);
+    let seed = section.seed.unwrap_or(seed);
     Target::random(config, seed ^ TARGET_SEED, &ids, &Device::Cpu).map_err(|e| usage(&e))
 }
 

@@ -24,6 +24,9 @@ impl Compared {
     }
 }
 
+/// Pairs in the wrong order that are named.
+const SWAPPED_SHOWN: usize = 8;
+
 /// The table and the verdict.
 pub(super) fn lines(all: &[Compared], score: &Score) -> Vec<String> {
     let mut lines = vec![format!(
@@ -64,8 +67,12 @@ pub(super) fn lines(all: &[Compared], score: &Score) -> Vec<String> {
         ),
         None => "order: no two policies differ by more than noise".to_owned(),
     });
-    for (a, b) in &score.swapped {
+    for (a, b) in score.swapped.iter().take(SWAPPED_SHOWN) {
         lines.push(format!("  {a} and {b} were predicted the other way round"));
+    }
+    if score.swapped.len() > SWAPPED_SHOWN {
+        let more = score.swapped.len() - SWAPPED_SHOWN;
+        lines.push(format!("  and {more} more"));
     }
     lines.push(format!(
         "the prediction chooses {}, {} was fastest: regret {:.2} %",

@@ -81,8 +81,13 @@ impl SlotCounts {
         let is_local = policy.transport == Transport::Local;
         let is_blocking = policy.admission == Admission::Block;
         let prefetched = usize::from(policy.prefetch) + 1;
-        // Its own forward and, beside it, a copy; under block, one more that waits to be admitted.
-        let in_hand = if policy.overlap { 2 } else { 1 } + usize::from(is_blocking);
+        // Its own forward and, beside it, copies; under block, one more that waits to be admitted.
+        let copies = if policy.overlap {
+            policy.copies_beside
+        } else {
+            0
+        };
+        let in_hand = 1 + usize::from(copies) + usize::from(is_blocking);
         // What a drafter has taken may stand where it waited after its slot is given back.
         let taken = match policy.release {
             Release::Trained => 0,

@@ -189,6 +189,14 @@ impl CudaDrafter {
         Ok(loss[0])
     }
 
+    /// Gives up the step under way: what was accumulated since the last one is forgotten.
+    ///
+    /// # Errors
+    /// Failures of the device.
+    pub fn discard(&mut self) -> Result<(), CudaError> {
+        self.clear_sums()
+    }
+
     /// Forgets what the step under way holds.
     pub(super) fn clear_sums(&mut self) -> Result<(), CudaError> {
         self.sums = StepSums::default();
