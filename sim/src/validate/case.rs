@@ -260,6 +260,9 @@ impl Case {
     }
 }
 
+/// One replication: the values of all measures, its controls, and the law it breaks.
+type Replication = (Vec<f64>, Vec<f64>, Option<String>);
+
 /// Values by metric and controls by kind, each a list over replications.
 struct Sampled {
     values: Vec<Vec<f64>>,
@@ -268,8 +271,8 @@ struct Sampled {
 }
 
 impl Sampled {
-    fn gather(runs: Vec<(Vec<f64>, Vec<f64>, Option<String>)>) -> Self {
-        let turned = |of: &dyn Fn(&(Vec<f64>, Vec<f64>, Option<String>)) -> Vec<f64>| {
+    fn gather(runs: Vec<Replication>) -> Self {
+        let turned = |of: &dyn Fn(&Replication) -> Vec<f64>| {
             let rows: Vec<Vec<f64>> = runs.iter().map(of).collect();
             let columns = 0..rows[0].len();
             columns

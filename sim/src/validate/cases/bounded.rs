@@ -9,10 +9,10 @@ use shared::policy::{Admission, Release};
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = losses();
     cases.extend(tandems());
-    cases.extend(SHAPES.iter().flat_map(|&shape| {
+    cases.extend(SHAPES.iter().zip(ITEMS).flat_map(|(&shape, items)| {
         [
-            of_shape(shape, "pipeline_NKM_BAS", Admission::Block),
-            of_shape(shape, "pipeline_NKM_credit", Admission::Reserve),
+            of_shape(shape, items, "pipeline_NKM_BAS", Admission::Block),
+            of_shape(shape, items, "pipeline_NKM_credit", Admission::Reserve),
         ]
     }));
     cases
@@ -115,6 +115,9 @@ pub(super) const SHAPES: [(u16, u32, u16, f64, f64); 4] = [
     (6, 4, 2, 60.0, 20.0),
 ];
 
+/// Microbatches of each: where little waits, its mean varies most.
+const ITEMS: [u32; 4] = [1_400_000, 4_000_000, 700_000, 1_600_000];
+
 /// The beginning of a shape's parameters in the table.
 pub(super) fn parameters(shape: (u16, u32, u16, f64, f64)) -> String {
     let (targets, store, drafters, forward, train) = shape;
@@ -123,7 +126,12 @@ pub(super) fn parameters(shape: (u16, u32, u16, f64, f64)) -> String {
     )
 }
 
-fn of_shape(shape: (u16, u32, u16, f64, f64), name: &'static str, admission: Admission) -> Case {
+fn of_shape(
+    shape: (u16, u32, u16, f64, f64),
+    items: u32,
+    name: &'static str,
+    admission: Admission,
+) -> Case {
     let (targets, store, drafters, forward, train) = shape;
     let law = Law::exponential;
     let line = Line {
@@ -146,5 +154,5 @@ fn of_shape(shape: (u16, u32, u16, f64, f64), name: &'static str, admission: Adm
             .out_of(targets.into())
             .as_drawn(),
     ];
-    sampled(name, parameters(shape), how, line, 2_000_000, measures)
+    sampled(name, parameters(shape), how, line, items, measures)
 }
