@@ -25,6 +25,11 @@ impl Choice {
     pub fn refusal(&self) -> Option<&super::Refusal> {
         self.ranking.as_ref()?.refusal.as_ref()
     }
+
+    /// The best, unless the points may not be ranked.
+    pub fn named(&self) -> Option<usize> {
+        self.best.filter(|_| self.refusal().is_none())
+    }
 }
 
 /// Chooses among rows. Indices are positions in `rows`.

@@ -29,6 +29,9 @@ const SLACK: f64 = 0.2;
 /// A part of the work from which on the whole is simulated: less would save little.
 const WHOLE: f64 = 0.5;
 
+/// In a short run, points within so many tolerances of the fastest may tie with it.
+const LEVEL: f64 = 2.0;
+
 /// Contenders that need no further round.
 const FEW: usize = 3;
 
@@ -271,7 +274,7 @@ impl Halving<'_> {
         let may_break = |i: usize| !self.keeps_rule(i);
         let top = self.fastest(among).map_or(0.0, speed);
         let enough = match self.search.objective {
-            Objective::Throughput => top * (1.0 - self.search.tolerance),
+            Objective::Throughput => top * (1.0 - LEVEL * self.search.tolerance),
             Objective::Memory => 0.0,
         };
         let mut order = among.to_vec();
