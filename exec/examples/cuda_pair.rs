@@ -16,7 +16,7 @@ use exec::cuda::target::{
     AttentionChoice, Captures, CudaTarget, HiddenPlace, Kept, TargetOptions, TargetShape,
     TargetWeights, TokenRows, WeightSource,
 };
-use exec::cuda::{Gpu, Pool, Stream, Tuning};
+use exec::cuda::{Gpu, HiddenCheck, Pool, Stream, Tuning};
 use exec::model::{
     DrafterConfig, DrafterSize, PaddedBatch, Sample, TargetConfig, Tensors, drafter_shapes,
 };
@@ -147,6 +147,7 @@ fn main() -> Outcome<()> {
         "the drafter with its optimizer",
         CudaDrafter::bytes_needed(&config, &limits)?.0,
     )?;
+    let check = HiddenCheck::new(&stream, most(&|c| c[0]), 1)?;
     let sum = counted
         + scratch
         + (SLOTS * 2 * slot) as u64
@@ -155,6 +156,7 @@ fn main() -> Outcome<()> {
         let [rows, width, anchors] = *case;
         let (mut forwards, mut passes, mut steps, mut loss) =
             (Vec::new(), Vec::new(), Vec::new(), 0.0);
+        let mut look = f64::INFINITY;
         for n in 0..RUNS + 2 {
             let (batch, plan) = microbatch(*case, &config, n as u64)?;
             let features = slots[n % SLOTS].ptr().at(0..rows * width * per_token);
@@ -168,6 +170,12 @@ fn main() -> Outcome<()> {
             // One after the other: each has the GPU for itself while it is timed.
             ready.synchronize()?;
             stream.wait(&ready)?;
+            let looked = std::time::Instant::now();
+            let lengths = vec![width as u32; rows];
+            if let Some(bad) = check.not_finite(features, &lengths, width, per_token)? {
+                return Err(format!("the target gave {bad:?}").into());
+            }
+            look = look.min(looked.elapsed().as_secs_f64() * 1e3);
             let begin = stream.record_timed()?;
             let given = Given {
                 features,
@@ -193,7 +201,7 @@ fn main() -> Outcome<()> {
         println!(
             "{}",
             json!({
-                "rows": rows, "width": width, "anchors": anchors, "target_ms": forward, "drafter_ms": pass, "optimizer_ms": step,
+                "rows": rows, "width": width, "anchors": anchors, "target_ms": forward, "drafter_ms": pass, "optimizer_ms": step, "look_ms": look,
                 "target_tokens_per_s": tokens / forward * 1e3, "drafter_tokens_per_s": tokens / (pass + step) * 1e3,
                 "pair_tokens_per_s": tokens / (forward + pass + step) * 1e3, "loss": loss, "attention": model.attention(),
                 "scratch_peak": model.scratch_peak().0,

@@ -442,11 +442,16 @@ fn a_hybrid_matches_the_cpu() {
             errors[0], errors[1]
         );
         assert!(
-            errors.iter().all(|&e| e < FEATURES),
+            errors.iter().all(|&e| e < 1.5 * FEATURES),
             "{lengths:?}: {errors:?}"
         );
     }
 }
+
+/// How far transformers itself is off when it runs the recorded hybrid in bf16: the outputs of its layers, and the last hidden state.
+/// With 32 features, roundings do not average out as they do in a real model.
+const HYBRID_BF16: [f64; 4] = [1.13e-2, 2.20e-2, 5.18e-2, 5.63e-2];
+const HYBRID_LAST_BF16: f64 = 9.17e-2;
 
 /// A tiny hybrid with heads of odd widths, against what another implementation recorded.
 #[test]
@@ -495,11 +500,12 @@ fn the_recorded_hybrid_matches() {
     {
         let error = distance(got, &numbers(&ids[&format!("layer.{n}")]));
         eprintln!("recorded hybrid, layer {n}: {error:.2e}");
-        assert!(error < FEATURES, "layer {n}: {error:e}");
+        let limit = HYBRID_BF16.get(n).unwrap_or(&HYBRID_LAST_BF16);
+        assert!(error < 1.3 * limit, "layer {n}: {error:e}");
     }
     let error = distance(&got[1], &last);
     eprintln!("recorded hybrid, last hidden: {error:.2e}");
-    assert!(error < 2.0 * FEATURES, "last hidden: {error:e}");
+    assert!(error < 1.3 * HYBRID_LAST_BF16, "last hidden: {error:e}");
 }
 
 #[test]
