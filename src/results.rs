@@ -52,7 +52,7 @@ fn guarded(cell: &str) -> String {
     }
 }
 
-const FIXED: [&str; 60] = [
+const FIXED: [&str; 61] = [
     "scenario",
     "policy",
     "targets",

@@ -14,7 +14,7 @@ use exec::cuda::{Buffer, CudaError, Gpu, Pool, Stream, Tuning};
 use exec::model::{
     DrafterConfig, DrafterSize, PaddedBatch, Sample, TargetConfig, Tensors, drafter_shapes,
 };
-use exec::train::{AdamW, BlockPlan, BlockSpec, Schedule, anchors};
+use exec::train::{AdamW, BlockPlan, BlockSpec, Objective, Schedule, anchors};
 use half::bf16;
 use serde_json::json;
 use shared::id::Bytes;
@@ -70,6 +70,7 @@ fn main() -> Outcome<()> {
     let weights = weights(&config, &block)?;
     let options = DrafterOptions {
         limits,
+        objective: Objective::CrossEntropy,
         settings: AdamW::default(),
         schedule: Schedule::constant(6e-4),
         tuning,

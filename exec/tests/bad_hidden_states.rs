@@ -14,8 +14,13 @@ use std::sync::mpsc::channel;
 use candle_core::{DType, Device, Tensor, safetensors};
 use common::Recorder;
 use exec::backend::cpu::{AppliedStep, Cpu, CpuSetup};
-use exec::backend::{Backend, Copier, DrafterWorker, Job, TargetWorker, Trainer, WorkError};
+use exec::backend::cuda::Cuda;
+use exec::backend::{
+    ApplyJob, Backend, Copier, DrafterWorker, Job, Ordered, TargetWorker, Trainer, WorkError,
+};
 use exec::checks::{BadStates, RowStamp, Stamp, Stamped, arrived, recomputed};
+use exec::config::DevicesSection;
+use exec::cuda::Gpu;
 use exec::data::{ByteTokenizer, Rules, Tokenizer, load};
 use exec::driver::{Driver, Options};
 use exec::error::{DriverError, WorkerId};
@@ -27,7 +32,7 @@ use exec::train::{AdamW, BlockSpec, Objective, Optimizer, Schedule};
 use serde_json::json;
 use shared::core::Core;
 use shared::draw::Seed;
-use shared::id::{Bytes, DrafterId, MicrobatchId, TargetId};
+use shared::id::{Bytes, DrafterId, MicrobatchId, StepId, TargetId};
 use shared::plan::{Edges, FormSpec, Limits, MixRule, OrderSpec, Ordering, OverLong, Plan, Tail};
 use shared::policy::{Policy, preset};
 use shared::time::Span;
@@ -64,11 +69,19 @@ fn reason(error: &BadStates) -> &'static str {
 }
 
 fn path(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/bad_hs");
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/bad_hs");
+    // Where the test is run on another machine than it was built on, from the source tree's root.
+    let here = Path::new("exec/tests/data/bad_hs");
+    let folder = if built.exists() { &built } else { here };
     folder.join(format!("{name}.safetensors"))
 }
 
 fn models() -> (Target, Drafter) {
+    models_with(8)
+}
+
+/// The same with heads of another width in the drafter, which no hidden state depends on.
+fn models_with(head_dim: usize) -> (Target, Drafter) {
     let json = json!({
         "architectures": ["Qwen3ForCausalLM"], "hidden_size": 16, "intermediate_size": 24,
         "num_hidden_layers": 6, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
@@ -81,7 +94,7 @@ fn models() -> (Target, Drafter) {
         intermediate_size: 24,
         attention_heads: 2,
         key_value_heads: 1,
-        head_dim: 8,
+        head_dim,
     };
     let config = DrafterConfig::for_target(&target, size, 4, ByteTokenizer::MASK).unwrap();
     let target = Target::random(target, 5, &config.target_layer_ids, &Device::Cpu).unwrap();
@@ -336,8 +349,8 @@ fn plan(lengths: &[u32], policy: &Policy) -> Plan {
     Plan::form_and_order(lengths, &form, &order).unwrap()
 }
 
-#[test]
-fn a_run_that_is_handed_any_of_them_stops_and_trains_nothing() {
+/// The three rows as a run's data, and a plan of one optimizer step over them.
+fn three_rows() -> (Arc<exec::data::Dataset>, Arc<Plan>, Policy) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rows.jsonl");
     let mask: Vec<u8> = (0..10).map(|at| u8::from(at > 1)).collect();
@@ -355,24 +368,40 @@ fn a_run_that_is_handed_any_of_them_stops_and_trains_nothing() {
     };
     let plan = Arc::new(plan(&data.lengths(), &policy));
     assert_eq!(plan.samples_of(MicrobatchId(0)).len(), 3);
+    (data, plan, policy)
+}
+
+fn setup(
+    (target, drafter): (Target, Drafter),
+    data: &Arc<exec::data::Dataset>,
+    plan: &Arc<Plan>,
+    steps: std::sync::mpsc::Sender<AppliedStep>,
+) -> CpuSetup {
+    let weights = drafter.weights().clone();
+    let schedule = Schedule::constant(1e-2);
+    CpuSetup {
+        plan: Arc::clone(plan),
+        data: Arc::clone(data),
+        blocks: BlockSpec::of(drafter.config()),
+        optimizer: Optimizer::new(weights, AdamW::default(), schedule).unwrap(),
+        target,
+        drafter,
+        objective: Objective::CrossEntropy,
+        recompute_every: 0,
+        anchors_max: 4,
+        seed: 9,
+        steps: Some(steps),
+    }
+}
+
+#[test]
+fn a_run_that_is_handed_any_of_them_stops_and_trains_nothing() {
+    let (data, plan, policy) = three_rows();
     for (name, expected, part) in FILES {
         let (target, drafter) = models();
         let weights = drafter.weights().clone();
         let (sender, steps) = channel::<AppliedStep>();
-        let schedule = Schedule::constant(1e-2);
-        let setup = CpuSetup {
-            plan: Arc::clone(&plan),
-            data: Arc::clone(&data),
-            blocks: BlockSpec::of(drafter.config()),
-            optimizer: Optimizer::new(weights.clone(), AdamW::default(), schedule).unwrap(),
-            target,
-            drafter,
-            objective: Objective::CrossEntropy,
-            recompute_every: 0,
-            anchors_max: 4,
-            seed: 9,
-            steps: Some(sender),
-        };
+        let setup = setup((target, drafter), &data, &plan, sender);
         let backend = Arc::new(Damaged {
             right: Cpu::new(setup, &policy).unwrap(),
             plan: Arc::clone(&plan),
@@ -402,5 +431,67 @@ fn a_run_that_is_handed_any_of_them_stops_and_trains_nothing() {
         }
         assert_eq!((steps.try_iter().count(), untouched), (0, true), "{name}");
         assert_eq!(checkpoint.step, 0, "{name}");
+    }
+}
+
+/// Passes at once on a machine without a GPU.
+#[test]
+fn a_gpu_refuses_them_for_the_same_reasons_and_trains_nothing() {
+    if Gpu::open(0).is_err() {
+        return;
+    }
+    let (data, plan, policy) = three_rows();
+    let clock = exec::clock::Clock::start();
+    let ordered = Ordered {
+        at: clock.now(),
+        clock,
+    };
+    for (name, expected, part) in FILES {
+        let (sender, steps) = channel::<AppliedStep>();
+        let setup = setup(models_with(16), &data, &plan, sender);
+        let weights = setup.optimizer.weights().clone();
+        let backend = Cuda::new(setup, &policy, &DevicesSection::default()).unwrap();
+        let mut drafter = backend.drafter(DrafterId(0)).unwrap();
+        // In the plan's order of rows.
+        let Stamped { states, stamp } = read(name);
+        let order = plan.samples_of(MicrobatchId(0));
+        let index: Vec<u32> = order.iter().map(|id| id.0).collect();
+        let index = Tensor::new(index, &Device::Cpu).unwrap();
+        let handed_over = Stamped {
+            states: HiddenStates {
+                features: states.features.index_select(&index, 0).unwrap(),
+                last_hidden: None,
+            },
+            stamp: Stamp {
+                rows: order.iter().map(|id| stamp.rows[id.index()]).collect(),
+                ..stamp
+            },
+        };
+        let hidden = backend.receive(DrafterId(0), &handed_over).unwrap();
+        let job = Job {
+            microbatch: MicrobatchId(0),
+            ordered,
+        };
+        let trained = drafter.train(job, StepId(0), &hidden);
+        if expected.is_empty() {
+            trained.unwrap();
+            let job = ApplyJob {
+                step: StepId(0),
+                ordered,
+            };
+            drafter.apply(job, &[DrafterId(0)]).unwrap();
+            assert_eq!(steps.try_iter().count(), 1, "{name}");
+            continue;
+        }
+        let message = trained.unwrap_err().to_string();
+        assert!(message.contains(part), "{name}: {message}");
+        let checkpoint = backend.checkpoint(DrafterId(0), "{}".into()).unwrap();
+        assert_eq!(checkpoint.step, 0, "{name}");
+        for (weight, before) in &weights {
+            let now = &checkpoint.trainer[&format!("weight.{weight}")];
+            let bits = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+            assert!(bits(now) == bits(before), "{name}: {weight}");
+        }
+        assert_eq!(steps.try_iter().count(), 0, "{name}");
     }
 }

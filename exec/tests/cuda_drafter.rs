@@ -12,13 +12,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor, safetensors};
-use exec::cuda::drafter::{AttentionKernels, CudaDrafter, DrafterLimits, DrafterOptions, Frozen};
+use exec::cuda::drafter::{
+    AttentionKernels, CudaDrafter, DrafterLimits, DrafterOptions, Frozen, Given,
+};
 use exec::cuda::{Buffer, Gpu, Pool, Source, Stream, Tuning, compile, compiler_version};
 use exec::model::{
     Drafter, DrafterConfig, DrafterSize, HiddenStates, PaddedBatch, Sample, SlidingAttention,
     Target, TargetConfig, Tensors,
 };
-use exec::train::{AdamW, BlockPlan, BlockSpec, Contribution, Optimizer, Schedule};
+use exec::train::{AdamW, BlockPlan, BlockSpec, Contribution, Objective, Optimizer, Schedule};
 use half::bf16;
 use serde_json::{Value, json};
 use shared::id::Bytes;
@@ -46,6 +48,7 @@ struct Twins {
 fn options(limits: DrafterLimits, attention: AttentionKernels) -> DrafterOptions {
     DrafterOptions {
         limits,
+        objective: Objective::CrossEntropy,
         settings: AdamW::default(),
         schedule: Schedule::constant(6e-4),
         tuning: Tuning::Heuristic,
@@ -89,6 +92,10 @@ impl Twins {
         limits: DrafterLimits,
         attention: AttentionKernels,
     ) -> Self {
+        Self::with(stream, target, drafter, options(limits, attention))
+    }
+
+    fn with(stream: &Stream, target: &Target, drafter: &Drafter, options: DrafterOptions) -> Self {
         let pool = Pool::new(stream.gpu(), Bytes(256 << 20), "a test").unwrap();
         let put = |tensor: &Tensor| {
             let values = narrow(tensor);
@@ -108,7 +115,6 @@ impl Twins {
         let cpu =
             Drafter::from_weights(drafter.config().clone(), weights.clone(), target, "a test")
                 .unwrap();
-        let options = options(limits, attention);
         Self {
             gpu: CudaDrafter::new(stream, drafter.config(), &weights, frozen, &options).unwrap(),
             cpu,
@@ -120,17 +126,29 @@ impl Twins {
 
     /// Puts hidden states [B, S, K·H] on the device; gives the tokens a row.
     fn put(&mut self, states: &HiddenStates) -> usize {
-        let values = narrow(&states.features);
+        let features = self.upload(&states.features);
+        self.features.push(features);
+        states.features.dim(1).unwrap()
+    }
+
+    fn upload(&self, tensor: &Tensor) -> Buffer<bf16> {
+        let values = narrow(tensor);
         let buffer = self.pool.buffer(values.len()).unwrap();
         self.stream.upload(&values, buffer.ptr()).unwrap();
-        self.features.push(buffer);
-        states.features.dim(1).unwrap()
+        buffer
     }
 
     fn accumulate(&mut self, states: &HiddenStates, plan: &BlockPlan) {
         let tokens = self.put(states);
         let features = self.features.last().unwrap().ptr();
-        self.gpu.accumulate(features, tokens, plan).unwrap();
+        let last = states.last_hidden.as_ref().map(|last| self.upload(last));
+        let given = Given {
+            features,
+            last_hidden: last.as_ref().map(Buffer::ptr),
+            tokens,
+        };
+        self.gpu.learn(given, plan).unwrap();
+        self.features.extend(last);
     }
 
     /// Hidden states of supervised slots, from the device.
@@ -498,7 +516,7 @@ fn scene_with(g: Geometry, sliding: Option<SlidingAttention>) -> Scene {
     let target = Target::random(config, 5, &drafter.target_layer_ids, &Device::Cpu).unwrap();
     let features = drafter.target_layer_ids.len() * g.hidden;
     let spec = BlockSpec::of(&drafter);
-    let mut random = draws(17);
+    let (mut random, mut random_last) = (draws(17), draws(23));
     let (mut plans, mut states) = (Vec::new(), Vec::new());
     for lengths in [
         vec![g.tokens, g.tokens / 2, g.tokens - 7],
@@ -534,9 +552,14 @@ fn scene_with(g: Geometry, sliding: Option<SlidingAttention>) -> Scene {
             .collect();
         let tensor =
             Tensor::from_vec(values, (rows.len(), padded, features), &Device::Cpu).unwrap();
+        let count = rows.len() * padded * g.hidden;
+        let values: Vec<f32> = (0..count)
+            .map(|_| (random_last() * 4.0 - 2.0) as f32)
+            .collect();
+        let last = Tensor::from_vec(values, (rows.len(), padded, g.hidden), &Device::Cpu).unwrap();
         states.push(HiddenStates {
             features: rounded(&tensor),
-            last_hidden: None,
+            last_hidden: Some(rounded(&last)),
         });
     }
     Scene {
@@ -641,6 +664,68 @@ fn sliding_layers_match_the_cpu() {
             scene_against_cpu(name, g, Some(sliding.clone()), attention);
         }
     }
+}
+
+// ---------------------------------------------------------------- other objectives
+
+#[test]
+fn other_objectives_match_the_cpu() {
+    let Some(stream) = stream() else { return };
+    let distillation = |temperature, hard_share| Objective::Distillation {
+        temperature,
+        hard_share,
+    };
+    for (name, g) in [
+        ("like Qwen3", LIKE_QWEN),
+        ("like SmolLM2", LIKE_SMOLLM),
+        ("wide group", WIDE_GROUP),
+    ] {
+        let scene = scene(g);
+        for objective in [
+            Objective::CrossEntropy,
+            Objective::D_PACE,
+            Objective::DPace { alpha: 0.0 },
+            Objective::DISTILLATION,
+            distillation(2.0, 0.3),
+            distillation(0.5, 1.0),
+        ] {
+            let options = DrafterOptions {
+                objective,
+                ..options(scene.limits, AttentionKernels::Auto)
+            };
+            let mut twins = Twins::with(&stream, &scene.target, &scene.drafter, options);
+            let parts = scene.states.iter().zip(&scene.plans);
+            let mut parts = parts.map(|(states, plan)| {
+                let cpu = &twins.cpu;
+                cpu.accumulate_for(&objective, states, plan).unwrap()
+            });
+            let mut want = parts.next().unwrap();
+            parts.for_each(|part| want.add(part).unwrap());
+            scene.accumulate(&mut twins);
+            let mut report = Report::new(&format!("{name}, {objective:?}"));
+            report.gradients(&twins.gpu.gradients().unwrap(), &want.gradients);
+            let loss = twins.gpu.loss_sum().unwrap();
+            report.check("loss", "sum", (loss / want.loss_sum - 1.0).abs(), 5e-3);
+            assert!((twins.gpu.sums().weight_sum / want.weight_sum - 1.0).abs() < 1e-9);
+            report.end();
+        }
+    }
+}
+
+#[test]
+fn a_distillation_without_a_teacher_is_refused() {
+    let Some(stream) = stream() else { return };
+    let scene = scene(WIDE_GROUP);
+    let options = DrafterOptions {
+        objective: Objective::DISTILLATION,
+        ..options(scene.limits, AttentionKernels::Auto)
+    };
+    let mut twins = Twins::with(&stream, &scene.target, &scene.drafter, options);
+    let tokens = twins.put(&scene.states[0]);
+    let features = twins.features[0].ptr();
+    let refused = twins.gpu.accumulate(features, tokens, &scene.plans[0]);
+    let message = refused.unwrap_err().to_string();
+    assert!(message.starts_with("distillation reads"), "{message}");
 }
 
 // ---------------------------------------------------------------- against itself

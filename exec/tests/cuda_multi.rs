@@ -19,7 +19,7 @@ use exec::cuda::{Buffer, CudaError, Element, Gpu, Pool, Stream, Tuning, Way};
 use exec::model::{
     Drafter, DrafterConfig, DrafterSize, PaddedBatch, Sample, Target, TargetConfig, Tensors,
 };
-use exec::train::{AdamW, BlockPlan, BlockSpec, Schedule};
+use exec::train::{AdamW, BlockPlan, BlockSpec, Objective, Schedule};
 use half::bf16;
 use serde_json::json;
 use shared::id::Bytes;
@@ -279,6 +279,7 @@ impl Lesson {
             schedule: Schedule::constant(6e-4),
             tuning: Tuning::Heuristic,
             attention: AttentionKernels::Auto,
+            objective: Objective::CrossEntropy,
         };
         let features = self
             .features

@@ -1,5 +1,6 @@
 //! The committed scenarios: all parse and run, and say what their comments claim.
 
+#[expect(dead_code, reason = "these tests need no part of it but runs")]
 mod scenario;
 
 use scenario::{Scenario, scenario, split};

@@ -63,7 +63,10 @@ pub(crate) fn report(report: &Report) -> String {
     if !report.summary.is_empty() {
         page.push_str("<section class=\"summary\">\n");
         for line in &report.summary {
-            push(&mut page, format_args!("<p>{}</p>\n", escaped(line)));
+            let line = escaped(line)
+                .replace(" %", "&nbsp;%")
+                .replace(" ± ", "&nbsp;±&nbsp;");
+            push(&mut page, format_args!("<p>{line}</p>\n"));
         }
         page.push_str("</section>\n");
     }
@@ -139,15 +142,22 @@ fn push_table(page: &mut String, table: &Table) {
             format_args!("<caption>{}</caption>\n", escaped(&table.caption)),
         );
     }
-    page.push_str("<thead><tr>");
-    for (column, cell) in table.header.iter().enumerate() {
+    let is_numeric = |column: usize| {
         let mut cells = table
             .rows
             .iter()
             .filter_map(|row| row.get(column))
             .peekable();
-        let numeric = cells.peek().is_some() && cells.all(|cell| is_number(cell));
-        let class = if numeric { " class=\"number\"" } else { "" };
+        cells.peek().is_some() && cells.all(|cell| is_number(cell))
+    };
+    let class: Vec<&str> = (0..table.header.len())
+        .map(|column| match is_numeric(column) {
+            true => " class=\"number\"",
+            false => "",
+        })
+        .collect();
+    page.push_str("<thead><tr>");
+    for (cell, class) in table.header.iter().zip(&class) {
         push(
             page,
             format_args!("<th scope=\"col\"{class}>{}</th>", escaped(cell)),
@@ -156,12 +166,7 @@ fn push_table(page: &mut String, table: &Table) {
     page.push_str("</tr></thead>\n<tbody>\n");
     for row in &table.rows {
         page.push_str("<tr>");
-        for cell in row {
-            let class = if is_number(cell) {
-                " class=\"number\""
-            } else {
-                ""
-            };
+        for (cell, class) in row.iter().zip(&class) {
             push(page, format_args!("<td{class}>{}</td>", escaped(cell)));
         }
         page.push_str("</tr>\n");
@@ -172,7 +177,7 @@ fn push_table(page: &mut String, table: &Table) {
 /// Rows from which on a table scrolls on its own.
 const TALL: usize = 25;
 
-/// Cells that start like a number are set flush right, also with a unit behind, and so is the dash in place of one.
+/// Columns whose cells all start like a number are set flush right, also with a unit behind; a dash stands in place of one.
 fn is_number(cell: &str) -> bool {
     cell == "–"
         || cell

@@ -3,9 +3,7 @@
 use super::Detailed;
 use super::outlook;
 use super::prospects::Prospects;
-use super::quantity::{
-    amount, count, duration, gib, gib_short, percent, plus_minus, significant, whole,
-};
+use super::quantity::{amount, count, duration, gib, gib_short, percent, plus_minus, whole};
 use crate::results::bound_share;
 use crate::scenario::PolicyFile;
 use crate::verbs::sim::Searched;
@@ -76,7 +74,7 @@ fn speed(name: &str, file: &PolicyFile, outcome: &Outcome, searched: &Searched) 
         plus_minus(expect.throughput_tok_s, half),
         seeds,
         percent(bound_share(outcome)),
-        significant(expect.bound_tok_s),
+        whole(expect.bound_tok_s),
     )
 }
 

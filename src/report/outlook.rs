@@ -1,7 +1,7 @@
 //! What would change the answer, in sentences and as a table: small changes of the box, the mixing rule, GPUs taking turns.
 
 use super::prospects::{Prospects, Rule};
-use super::quantity::{change, gib, significant};
+use super::quantity::{change, gib_short, significant};
 use crate::figure::Table;
 use crate::scenario::PolicyFile;
 use shared::policy::Transport;
@@ -68,12 +68,13 @@ fn turns(found: &Colocated, prospects: &Prospects) -> String {
         wide_step,
         ..
     } = *found;
-    let memory = gib(found.gpu.total().0);
-    let there = gib(found.there.0);
+    let memory = gib_short(found.gpu.total().0);
+    let there = gib_short(found.there.0);
+    let turns = format!(
+        "Colocated (a target and a drafter taking turns on each of the {gpus} GPUs, {memory} of {there} GiB)"
+    );
     if !found.fits() {
-        return format!(
-            "Colocated, a target and a drafter taking turns on each of the {gpus} GPUs, they do not fit: {memory} GiB of {there} a GPU."
-        );
+        return format!("{turns}, they do not fit.");
     }
     let against = |tokens_per_s: f64| {
         let share = tokens_per_s / prospects.run_tokens_per_s.mean - 1.0;
@@ -85,7 +86,7 @@ fn turns(found: &Colocated, prospects: &Prospects) -> String {
         )
     };
     format!(
-        "Colocated, a target and a drafter taking turns on each of the {gpus} GPUs ({memory} GiB of {there}), they would give about {} with the same steps of {step} microbatches, {} with steps of {wide_step}: an estimate, switching left out.",
+        "{turns}, they would give about {} with the same steps of {step} microbatches and {} with steps of {wide_step}: an estimate, switching left out.",
         against(found.tokens_per_s),
         against(found.wide_tokens_per_s),
     )
@@ -126,10 +127,10 @@ pub(crate) fn table(prospects: &Prospects, file: &PolicyFile) -> Table {
 fn described(change: Change, file: &PolicyFile) -> String {
     let (targets, drafters) = (file.policy.targets, file.policy.drafters);
     match change {
-        Change::Target => "one more GPU, as a target".to_owned(),
-        Change::Drafter => "one more GPU, as a drafter".to_owned(),
+        Change::Target => "one more GPU as a target".to_owned(),
+        Change::Drafter => "one more GPU as a drafter".to_owned(),
         Change::Slot => "one more HS slot".to_owned(),
-        Change::Link => format!("1 GB/s more of {}", link_name(file)),
+        Change::Link => format!("1 GB/s more on the {}", link_name(file)),
         Change::ToTargets => format!("the same GPUs as {} + {}", targets + 1, drafters - 1),
         Change::ToDrafters => format!("the same GPUs as {} + {}", targets - 1, drafters + 1),
     }

@@ -7,18 +7,19 @@ use shared::id::{DrafterId, TargetId};
 use shared::policy::Transport;
 use std::collections::BTreeMap;
 
-/// Lanes of one link that can be told apart in order; more follow them.
-const LANES: u32 = 256;
+/// Lanes that a link may have; copies out of one target or into one drafter are far fewer.
+const LANES: u32 = 1 << 12;
+
+/// Place of the first link into a drafter, behind those of all targets.
+const INWARD: u32 = 1 << 17;
 
 /// Gives each copy a track on which no other is under way.
 pub(super) struct Lanes {
     transport: &'static str,
     is_shared: bool,
     is_duplex: bool,
-    /// Busy lanes by link.
-    links: BTreeMap<String, Vec<bool>>,
-    /// Place of a link's first lane, by order of appearance.
-    places: BTreeMap<String, u32>,
+    /// Busy lanes by the place of their link.
+    links: BTreeMap<u32, Vec<bool>>,
 }
 
 impl Lanes {
@@ -35,43 +36,45 @@ impl Lanes {
             is_shared: link.is_some_and(|link| link.shared),
             is_duplex: link.is_none_or(|link| link.duplex),
             links: BTreeMap::new(),
-            places: BTreeMap::new(),
         }
     }
 
     /// A free lane for a copy out of a target.
     pub(super) fn out_of(&mut self, target: TargetId, writer: &mut Writer) -> Track {
-        let own = format!("out of {target}");
-        self.lane(&own, "out of the GPUs", writer)
+        match (self.is_shared, self.is_duplex) {
+            (false, _) => {
+                let place = 1 + target.index() as u32;
+                self.lane(place, &format!(" out of {target}"), writer)
+            }
+            (true, true) => self.lane(1, " out of the GPUs", writer),
+            (true, false) => self.lane(1, "", writer),
+        }
     }
 
     /// A free lane for a copy into a drafter.
     pub(super) fn toward(&mut self, drafter: DrafterId, writer: &mut Writer) -> Track {
-        let own = format!("into {drafter}");
-        self.lane(&own, "into the GPUs", writer)
+        match (self.is_shared, self.is_duplex) {
+            (false, _) => {
+                let place = INWARD + drafter.index() as u32;
+                self.lane(place, &format!(" into {drafter}"), writer)
+            }
+            (true, true) => self.lane(INWARD, " into the GPUs", writer),
+            (true, false) => self.lane(1, "", writer),
+        }
     }
 
     /// The copy on this lane is over.
     pub(super) fn free(&mut self, track: Track) {
         let (place, lane) = (track.thread / LANES, (track.thread % LANES) as usize);
-        let link = self.places.iter().find(|&(_, &at)| at == place);
-        if let Some(lanes) = link.and_then(|(link, _)| self.links.get_mut(link))
-            && let Some(is_busy) = lanes.get_mut(lane)
-        {
+        let lanes = self.links.get_mut(&place);
+        if let Some(is_busy) = lanes.and_then(|lanes| lanes.get_mut(lane)) {
             *is_busy = false;
         }
     }
 
-    fn lane(&mut self, own: &str, all: &str, writer: &mut Writer) -> Track {
-        let transport = self.transport;
-        let link = match (self.is_shared, self.is_duplex) {
-            (false, _) => format!("{transport} {own}"),
-            (true, true) => format!("{transport} {all}"),
-            (true, false) => transport.to_owned(),
-        };
-        let next = self.places.len() as u32 + 1;
-        let place = *self.places.entry(link.clone()).or_insert(next);
-        let lanes = self.links.entry(link.clone()).or_default();
+    /// A free lane of the link at `place`, which is named by its transport and `end`.
+    fn lane(&mut self, place: u32, end: &str, writer: &mut Writer) -> Track {
+        let lanes = self.links.entry(place).or_default();
         let free = lanes.iter().position(|is_busy| !is_busy);
         let lane = free.unwrap_or(lanes.len());
         let track = Track {
@@ -83,11 +86,12 @@ impl Lanes {
             return track;
         }
         lanes.push(true);
-        let name = if lane == 0 {
-            link
+        let number = if lane == 0 {
+            String::new()
         } else {
-            format!("{link} ({})", lane + 1)
+            format!(" ({})", lane + 1)
         };
+        let name = format!("{}{end}{number}", self.transport);
         writer.name_track(track, &name, track.thread);
         track
     }

@@ -1,7 +1,7 @@
 //! A run as a Trace Event file (`trace.json.gz`), as Perfetto and Chrome's tracing page open it.
 //!
 //! One track a worker, one a link; counters for HS slots and bytes; arrows from each forward over its copies and its training to its
-//! optimizer step; a mark at each step. It is made from records alone, so a simulation and an execution look the same.
+//! optimizer step; a track of the steps. It is made from records alone, so a simulation and an execution look the same.
 
 mod flows;
 mod lanes;
@@ -23,9 +23,19 @@ use writer::{Slice, Track, Writer};
 pub(crate) const TRACE_EVENTS: &str = "trace.json.gz";
 
 /// Processes of the file: groups of tracks.
-const WORKERS: u32 = 1;
-const LINKS: u32 = 2;
-const HIDDEN_STATES: u32 = 3;
+const STEPS: u32 = 1;
+const WORKERS: u32 = 2;
+const LINKS: u32 = 3;
+const HIDDEN_STATES: u32 = 4;
+
+/// Number of the first worker's track, apart from those of processes: viewers take equal numbers for a main thread.
+const FIRST_WORKER: u32 = 100;
+
+/// The track of optimizer steps: each lasts from the one before to its own application.
+const STEP_TRACK: Track = Track {
+    process: STEPS,
+    thread: 10,
+};
 
 /// Work under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +66,8 @@ pub(crate) struct TraceEvents {
     now: Vec<(Activity, Time)>,
     /// Slots, alive bytes and host bytes as last written.
     counted: Option<[u64; 3]>,
+    /// When the last optimizer step was applied.
+    applied: Time,
     end: Time,
 }
 
@@ -69,6 +81,8 @@ impl TraceEvents {
             "policy": file.policy.name,
             "seed": file.seed,
         }));
+        writer.name_process(STEPS, "optimizer steps");
+        writer.name_track(STEP_TRACK, "steps", 0);
         writer.name_process(WORKERS, "workers");
         writer.name_process(LINKS, "links");
         writer.name_process(HIDDEN_STATES, "hidden states");
@@ -91,6 +105,7 @@ impl TraceEvents {
             open: BTreeMap::new(),
             now: vec![(Activity::Starved, Time::ZERO); targets + drafters],
             counted: None,
+            applied: Time::ZERO,
             end: Time::ZERO,
         }
     }
@@ -138,7 +153,7 @@ impl TraceEvents {
                 outcome,
                 ..
             } => (Piece::Train(microbatch), outcome),
-            Event::StepApplied { step, group } => return self.applied(at, step, group),
+            Event::StepApplied { step, group } => return self.apply_ended(at, step, group),
             Event::DrafterLost(drafter) => {
                 self.close(Piece::Apply(drafter), at, json!({ "outcome": "lost" }));
                 return self.flows.forget(self.drafter_track(drafter));
@@ -168,8 +183,8 @@ impl TraceEvents {
         }
     }
 
-    /// Ends the optimizer step on the tracks that take part, with an arrow from every training to it, and marks the step.
-    fn applied(&mut self, at: Time, step: StepId, group: Group) {
+    /// Ends the optimizer step on the tracks that take part, with an arrow from every training to it, and closes the step.
+    fn apply_ended(&mut self, at: Time, step: StepId, group: Group) {
         let drafters: Vec<DrafterId> = match group {
             Group::All => (0..self.now.len() - self.targets)
                 .map(DrafterId::from_index)
@@ -184,9 +199,20 @@ impl TraceEvents {
             let track = self.drafter_track(drafter);
             microbatches += self.flows.end(&mut self.writer, step, track, ends);
         }
-        let name = format!("step {} applied", step.index() + 1);
-        let args = json!({ "step": step.index(), "microbatches": microbatches });
-        self.writer.mark(WORKERS, at, &name, &args);
+        let number = step.index() + 1;
+        let name = match group {
+            Group::All => format!("step {number}"),
+            Group::One(drafter) => format!("step {number} of {drafter}"),
+        };
+        self.writer.slice(&Slice {
+            track: STEP_TRACK,
+            category: "step",
+            name: &name,
+            from: self.applied,
+            to: at,
+            args: &json!({ "step": step.index(), "microbatches": microbatches }),
+        });
+        self.applied = at;
     }
 
     fn begun(&mut self, at: Time, action: &Action, core: &Core) {
@@ -328,13 +354,9 @@ impl TraceEvents {
         let count = |writer: &mut Writer, name, args| {
             writer.counter(HIDDEN_STATES, at, name, &args);
         };
-        count(&mut self.writer, "HS slots", json!({ "slots": slots }));
-        count(&mut self.writer, "HS bytes", json!({ "alive": alive }));
-        count(
-            &mut self.writer,
-            "HS bytes on the host",
-            json!({ "host": host }),
-        );
+        count(&mut self.writer, "HS", json!({ "slots": slots }));
+        let bytes = json!({ "alive": alive, "host": host });
+        count(&mut self.writer, "HS bytes", bytes);
     }
 
     fn drafter_track(&self, drafter: DrafterId) -> Track {
@@ -352,6 +374,6 @@ impl sim::Observe for TraceEvents {
 fn worker_track(worker: usize) -> Track {
     Track {
         process: WORKERS,
-        thread: worker as u32 + 1,
+        thread: worker as u32 + FIRST_WORKER,
     }
 }

@@ -68,16 +68,6 @@ enum Event {
         tid: u32,
         args: BTreeMap<String, u64>,
     },
-    #[serde(rename = "i")]
-    Mark {
-        name: String,
-        cat: String,
-        ts: f64,
-        pid: u32,
-        tid: u32,
-        s: Scope,
-        args: BTreeMap<String, u64>,
-    },
     #[serde(rename = "s")]
     Start {
         name: String,
@@ -116,12 +106,6 @@ enum Meta {
     ProcessSortIndex,
     ThreadName,
     ThreadSortIndex,
-}
-
-#[derive(Deserialize)]
-enum Scope {
-    #[serde(rename = "g")]
-    Global,
 }
 
 #[derive(Deserialize)]
@@ -223,7 +207,10 @@ fn every_event_is_of_the_format_and_lies_on_a_named_track() {
                     args,
                     ..
                 } => {
-                    assert!(["compute", "copy", "wait"].contains(&cat.as_str()), "{cat}");
+                    assert!(
+                        ["step", "compute", "copy", "wait"].contains(&cat.as_str()),
+                        "{cat}"
+                    );
                     assert!(
                         !name.is_empty() && (cat == "wait") == args.is_empty(),
                         "{name}"
@@ -265,22 +252,9 @@ fn every_event_is_of_the_format_and_lies_on_a_named_track() {
                 } => {
                     ns(*ts);
                     assert!(
-                        processes.contains(&(*pid, *tid)) && args.len() == 1,
+                        processes.contains(&(*pid, *tid)) && !args.is_empty(),
                         "{name}"
                     );
-                }
-                Event::Mark {
-                    name,
-                    cat,
-                    ts,
-                    pid,
-                    tid,
-                    s: Scope::Global,
-                    args,
-                } => {
-                    ns(*ts);
-                    assert!(processes.contains(&(*pid, *tid)) && cat == "step");
-                    assert!(name.ends_with("applied") && args["microbatches"] > 0);
                 }
             }
         }
@@ -292,8 +266,8 @@ fn every_event_is_of_the_format_and_lies_on_a_named_track() {
 fn slices_of_a_track_never_overlap() {
     let (file, ..) = file(&["policy.transport=host-pageable", "policy.placement=host"]);
     let tracks = slices(&file);
-    // Four workers; copies out and copies in, some of them at a time.
-    assert!(tracks.len() >= 6, "{:?}", tracks.keys());
+    // The steps, four workers, copies out and copies in, some of them at a time.
+    assert!(tracks.len() >= 7, "{:?}", tracks.keys());
     for (track, own) in &tracks {
         for pair in own.windows(2) {
             assert!(pair[0].2 <= pair[1].1, "{track:?}: {pair:?}");
@@ -305,7 +279,7 @@ fn slices_of_a_track_never_overlap() {
 fn workers_are_accounted_for_from_the_first_event_to_the_last() {
     let (file, _, outcome) = file(&[]);
     let end = outcome.metrics.end().as_ns();
-    for (track, own) in slices(&file).iter().filter(|((pid, _), _)| *pid == 1) {
+    for (track, own) in slices(&file).iter().filter(|((pid, _), _)| *pid == 2) {
         let covered: u64 = own.iter().map(|&(_, from, to)| to - from).sum();
         assert_eq!(covered, end, "{track:?}");
     }
@@ -361,7 +335,7 @@ fn arrows_lead_from_each_forward_to_its_training_and_its_step() {
 }
 
 #[test]
-fn counters_peak_where_the_metrics_do() {
+fn counters_peak_where_the_metrics_do_and_steps_follow_each_other() {
     let (file, _, outcome) = file(&[]);
     let peak = |series: &str| {
         let values = file.events.iter().filter_map(|event| match event {
@@ -372,9 +346,12 @@ fn counters_peak_where_the_metrics_do() {
     };
     assert_eq!(peak("slots"), u64::from(outcome.metrics.peaks.slots));
     assert_eq!(peak("alive"), outcome.metrics.peaks.alive_bytes.0);
-    let marks = file
-        .events
-        .iter()
-        .filter(|e| matches!(e, Event::Mark { .. }));
-    assert_eq!(marks.count(), outcome.metrics.steps as usize);
+    let tracks = slices(&file);
+    let steps = &tracks[&(1, 10)];
+    assert_eq!(steps.len(), outcome.metrics.steps as usize);
+    assert_eq!(steps[0], ("step 1", 0, steps[0].2));
+    assert!(
+        steps.windows(2).all(|pair| pair[0].2 == pair[1].1),
+        "{steps:?}"
+    );
 }

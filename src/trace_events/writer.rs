@@ -50,9 +50,6 @@ struct Event<'a> {
     /// Where an arrow ends: in the slice around it.
     #[serde(skip_serializing_if = "Option::is_none")]
     bp: Option<&'static str>,
-    /// How far a mark reaches.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    s: Option<&'static str>,
     #[serde(skip_serializing_if = "Value::is_null")]
     args: &'a Value,
 }
@@ -122,16 +119,6 @@ impl Writer {
         });
     }
 
-    /// A line across all tracks.
-    pub(super) fn mark(&mut self, process: u32, at: Time, name: &str, args: &Value) {
-        let track = Track { process, thread: 0 };
-        self.event(&Event {
-            cat: Some("step"),
-            s: Some("g"),
-            ..blank(name, "i", track, at, args)
-        });
-    }
-
     pub(super) fn counter(&mut self, process: u32, at: Time, name: &str, args: &Value) {
         let track = Track { process, thread: 0 };
         self.event(&blank(name, "C", track, at, args));
@@ -166,7 +153,6 @@ fn blank<'a>(
         tid: track.thread,
         id: None,
         bp: None,
-        s: None,
         args,
     }
 }

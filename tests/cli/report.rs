@@ -128,10 +128,10 @@ fn tables_hold_the_answer_and_every_point() {
     let page = page();
     for text in [
         "What a change would do to throughput",
-        "one more GPU, as a target",
+        "one more GPU as a target",
         "All points, by throughput",
         "depth_total = 6",
-        "Colocated, a target and a drafter taking turns",
+        "Colocated (a target and a drafter taking turns",
         "The data set of 600 samples",
     ] {
         assert!(page.contains(text), "{text}");

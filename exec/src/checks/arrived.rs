@@ -16,25 +16,55 @@ pub fn arrived(
     drafter: &DrafterConfig,
 ) -> Result<(), BadStates> {
     let Stamped { states, stamp } = stamped;
+    let extent = |tensor: &Tensor| -> Result<Extent, BadStates> {
+        let (rows, tokens, width) = tensor.dims3()?;
+        Ok(Extent {
+            rows,
+            tokens,
+            width,
+        })
+    };
+    let last_hidden = states.last_hidden.as_ref();
+    described(
+        stamp,
+        extent(&states.features)?,
+        last_hidden.map(extent).transpose()?,
+        batch,
+        drafter,
+    )?;
+    finite(&states.features, batch)?;
+    last_hidden.map_or(Ok(()), |tensor| finite(tensor, batch))
+}
+
+/// How far some hidden states reach: [rows, tokens, width].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Rows of the microbatch.
+    pub rows: usize,
+    /// Tokens a row, padding included.
+    pub tokens: usize,
+    /// Features a token.
+    pub width: usize,
+}
+
+/// What can be told without looking at a number: extents of features and last hidden state, and stamp.
+///
+/// # Errors
+/// What is wrong, each in its own variant.
+pub fn described(
+    stamp: &Stamp,
+    features: Extent,
+    last_hidden: Option<Extent>,
+    batch: &PaddedBatch,
+    drafter: &DrafterConfig,
+) -> Result<(), BadStates> {
     layers(stamp, &drafter.target_layer_ids)?;
     let hidden = drafter.geometry.hidden_size;
-    let width = drafter.target_layer_ids.len() * hidden;
-    let parts = [
-        (Some(&states.features), width),
-        (states.last_hidden.as_ref(), hidden),
-    ];
-    for (tensor, width) in parts {
-        if let Some(tensor) = tensor {
-            shape(tensor, batch, width)?;
-        }
+    fits(features, batch, drafter.target_layer_ids.len() * hidden)?;
+    if let Some(last_hidden) = last_hidden {
+        fits(last_hidden, batch, hidden)?;
     }
-    rows(stamp, batch)?;
-    for (tensor, _) in parts {
-        if let Some(tensor) = tensor {
-            finite(tensor, batch)?;
-        }
-    }
-    Ok(())
+    rows(stamp, batch)
 }
 
 fn layers(stamp: &Stamp, want: &[usize]) -> Result<(), BadStates> {
@@ -53,19 +83,20 @@ fn layers(stamp: &Stamp, want: &[usize]) -> Result<(), BadStates> {
     })
 }
 
-fn shape(tensor: &Tensor, batch: &PaddedBatch, width: usize) -> Result<(), BadStates> {
-    let (rows, tokens, have) = tensor.dims3()?;
-    if (rows, have) != (batch.rows(), width) {
+fn fits(extent: Extent, batch: &PaddedBatch, width: usize) -> Result<(), BadStates> {
+    let have = (extent.rows, extent.width);
+    if have != (batch.rows(), width) {
         return Err(BadStates::Shape {
-            have: (rows, have),
+            have,
             want: (batch.rows(), width),
         });
     }
-    match batch.lengths.iter().position(|&length| length > tokens) {
+    let cut = |&length: &usize| length > extent.tokens;
+    match batch.lengths.iter().position(cut) {
         None => Ok(()),
         Some(row) => Err(BadStates::Truncated {
             row,
-            have: tokens,
+            have: extent.tokens,
             want: batch.lengths[row],
         }),
     }

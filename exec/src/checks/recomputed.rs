@@ -3,7 +3,34 @@
 use candle_core::{DType, Tensor};
 
 use super::BadStates;
-use crate::model::{HiddenStates, PaddedBatch, Sample, Target};
+use crate::model::{HiddenStates, ModelError, PaddedBatch, Sample, Target};
+
+/// A target that can be asked again.
+pub trait Again {
+    /// The layers that it captures, in order.
+    fn captured(&self) -> &[usize];
+
+    /// Hidden states of one row of `batch`, alone and unpadded [1, length, ..].
+    ///
+    /// # Errors
+    /// Failures of the target.
+    fn alone(&self, batch: &PaddedBatch, row: usize) -> Result<HiddenStates, ModelError>;
+}
+
+impl Again for Target {
+    fn captured(&self) -> &[usize] {
+        Self::captured(self)
+    }
+
+    fn alone(&self, batch: &PaddedBatch, row: usize) -> Result<HiddenStates, ModelError> {
+        let length = batch.lengths[row];
+        let sample = Sample {
+            input_ids: &batch.input_ids[row][..length],
+            loss_mask: &batch.loss_mask[row][..length],
+        };
+        self.forward(&PaddedBatch::new(&[sample], length)?)
+    }
+}
 
 /// Runs `target` over one row of `batch`, alone and unpadded, and compares with what was handed
 /// over.
@@ -14,16 +41,13 @@ use crate::model::{HiddenStates, PaddedBatch, Sample, Target};
 /// What is wrong with the row, as far as the numbers tell; other rows are computed again only to
 /// find that out.
 pub fn recomputed(
-    target: &Target,
+    target: &impl Again,
     states: &HiddenStates,
     batch: &PaddedBatch,
     row: usize,
 ) -> Result<(), BadStates> {
-    let allowed = match states.features.dtype() {
-        DType::F32 | DType::F64 => ALLOWED_F32,
-        _ => ALLOWED_BF16,
-    };
-    let right = alone(target, batch, row)?;
+    let allowed = allowed(states.features.dtype());
+    let right = target.alone(batch, row)?;
     let given = Row::of(&states.features, row, batch.lengths[row])?;
     let wanted = Row::of(&right.features, 0, batch.lengths[row])?;
     let error = given.distance(&wanted);
@@ -58,21 +82,20 @@ fn is_within(error: f64, allowed: f64) -> bool {
     error <= allowed
 }
 
+/// Most that ‖given − recomputed‖ / ‖recomputed‖ may be for states stored in `dtype`.
+pub fn allowed(dtype: DType) -> f64 {
+    match dtype {
+        DType::F32 | DType::F64 => ALLOWED_F32,
+        _ => ALLOWED_BF16,
+    }
+}
+
 /// Most that states stored in f32 may be off: batched and padded products round otherwise, by about
 /// 1e-6.
 const ALLOWED_F32: f64 = 1e-4;
 
 /// The same for states stored, and perhaps computed, in bf16.
 const ALLOWED_BF16: f64 = 3e-2;
-
-fn alone(target: &Target, batch: &PaddedBatch, row: usize) -> Result<HiddenStates, BadStates> {
-    let length = batch.lengths[row];
-    let sample = Sample {
-        input_ids: &batch.input_ids[row][..length],
-        loss_mask: &batch.loss_mask[row][..length],
-    };
-    Ok(target.forward(&PaddedBatch::new(&[sample], length)?)?)
-}
 
 /// The states of one row: features by token.
 struct Row(Vec<Vec<f64>>);
@@ -129,8 +152,8 @@ fn distance(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
 }
 
 /// A row that is not what it should be.
-struct Case<'a> {
-    target: &'a Target,
+struct Case<'a, T> {
+    target: &'a T,
     states: &'a HiddenStates,
     batch: &'a PaddedBatch,
     row: usize,
@@ -139,7 +162,7 @@ struct Case<'a> {
     allowed: f64,
 }
 
-impl Case<'_> {
+impl<T: Again> Case<'_, T> {
     /// The first explanation that fits, the most telling ones first.
     fn diagnosis(&self, error: f64) -> Result<BadStates, BadStates> {
         let row = self.row;
@@ -187,7 +210,7 @@ impl Case<'_> {
     fn other_row(&self) -> Result<Option<usize>, BadStates> {
         let length = |row: usize| self.batch.lengths[row].min(self.given.0.len());
         for other in (0..self.batch.rows()).filter(|&other| other != self.row) {
-            let theirs = alone(self.target, self.batch, other)?;
+            let theirs = self.target.alone(self.batch, other)?;
             let theirs = Row::of(&theirs.features, 0, length(other))?;
             let here = Row::of(&self.states.features, self.row, length(other))?;
             if here.distance(&theirs) <= self.allowed {

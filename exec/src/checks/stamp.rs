@@ -14,7 +14,7 @@ pub struct Stamped {
 }
 
 /// What some hidden states were computed from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stamp {
     /// The captured layers, in the order in which their outputs are concatenated.
     pub layer_ids: Vec<usize>,
@@ -34,8 +34,13 @@ pub struct RowStamp {
 impl Stamp {
     /// The stamp of what `target` computes from `batch`.
     pub fn of(target: &Target, batch: &PaddedBatch) -> Self {
+        Self::of_layers(target.captured(), batch)
+    }
+
+    /// The same for a target that captures `layers`.
+    pub fn of_layers(layers: &[usize], batch: &PaddedBatch) -> Self {
         Self {
-            layer_ids: target.captured().to_vec(),
+            layer_ids: layers.to_vec(),
             rows: RowStamp::all(batch),
         }
     }

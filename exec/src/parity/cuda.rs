@@ -87,6 +87,7 @@ impl CudaSubject {
                 row_max: sizes.width,
                 logits_max: LOGITS_MAX,
             },
+            objective: crate::train::Objective::CrossEntropy,
             settings: AdamW::default(),
             schedule: Schedule::constant(case.json.optimizer.lr),
             tuning: Tuning::Heuristic,

@@ -332,3 +332,64 @@ fn mixing(policy: &Policy, facts: &RunFacts, found: &mut Found) {
         found.error("mix_enforce", "\"take\" watches each drafter's window, and with assignment = \"shared\" there is none; set \"fixed\", or mix_enforce = \"record\"".into());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::preset;
+
+    /// Four drafters that each accumulate four microbatches of two samples: a step is 32 samples.
+    const FACTS: RunFacts = RunFacts {
+        grad_accum: 4,
+        bytes_max: Bytes(1_000),
+        largest: 17,
+        samples_max: 2,
+        buckets: 1,
+    };
+
+    fn gate(high: u32, low: u32) -> Policy {
+        Policy {
+            targets: 4,
+            drafters: 4,
+            gate_high: Some(high),
+            gate_low: Some(low),
+            ..preset("watermark").expect("a preset")
+        }
+    }
+
+    #[test]
+    fn a_gate_needs_room_for_a_step_ahead_of_what_is_held() {
+        let room = |policy: &Policy| {
+            let found = check(policy, &FACTS).into_iter();
+            let mut rooms = found.filter(|f| f.message.contains("to work ahead"));
+            rooms.next().map(|f| (f.severity, f.message))
+        };
+        // A step under way (32), one counted out late (32) and four prefetched microbatches (8) are 72.
+        let (severity, message) = room(&gate(96, 48)).expect("24 samples are less than a step");
+        assert_eq!(severity, Severity::Warning);
+        assert!(message.starts_with("96 samples in flight leave 24 to work ahead"));
+        assert!(message.ends_with("set at least 104"), "{message}");
+        assert_eq!(room(&gate(104, 96)), None);
+        // What leaves the count at once and is not prefetched is not held.
+        let prompt = Policy {
+            gate_lag: 0,
+            prefetch: 0,
+            ..gate(64, 48)
+        };
+        assert_eq!(room(&prompt), None);
+    }
+
+    #[test]
+    fn a_cap_that_the_largest_microbatch_exceeds_names_it() {
+        let policy = Policy {
+            bytes_total: Some(Bytes(999)),
+            ..gate(200, 100)
+        };
+        let error = policy.ensure(&FACTS).expect_err("it never fits");
+        assert_eq!(error.key, "bytes_total");
+        assert!(
+            error.message.contains("number 17, with 1000 bytes"),
+            "{error}"
+        );
+    }
+}

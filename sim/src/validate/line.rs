@@ -187,6 +187,7 @@ impl Line {
         let link = Link {
             compute_rate: None,
             bandwidth: Rate::new(1e6).expect("above zero"),
+            bandwidth_in: None,
             latency_ms: 0.0,
             shared: true,
             duplex: true,

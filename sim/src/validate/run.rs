@@ -219,7 +219,7 @@ impl Run {
 
     /// Share of the time with at least [`CROWD`](super::probe::CROWD) items between forward and end of training.
     pub(super) fn crowded(&self) -> f64 {
-        ms(self.until.crowded - self.from.crowded) / self.span()
+        (ms(self.until.crowded) - ms(self.from.crowded)) / self.span()
     }
 
     /// Share of the items that had to wait.

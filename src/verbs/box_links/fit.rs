@@ -62,9 +62,9 @@ fn link(
     let latencies = measured.iter().filter(|m| both(m.route));
     let latency = mean(latencies.filter_map(|m| m.latency_s)).unwrap_or(0.0);
     Some(Link {
-        compute_rate: None,
         bandwidth,
         bandwidth_in: ((ratio - 1.0).abs() > SAME).then_some(bandwidth_in),
+        compute_rate: None,
         latency_ms: (latency * 1e6).round() / 1e3,
         shared,
         duplex: both_ways >= OWN_SHARE * alone,

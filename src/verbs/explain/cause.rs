@@ -112,6 +112,18 @@ fn words(stage: Stage, activity: Activity, fast: &Side, slow: &Side) -> String {
     }
 }
 
+/// What a worker does, as a verb.
+pub(super) const fn does(activity: Activity) -> &'static str {
+    match activity {
+        Activity::Busy => "compute",
+        Activity::Copying => "copy",
+        Activity::Blocked => "are blocked",
+        Activity::Starved => "starve",
+        Activity::Barrier => "wait at the barrier",
+        Activity::Absent => "are absent",
+    }
+}
+
 /// A choice as files write it.
 fn kebab(choice: &impl serde::Serialize) -> String {
     match serde_json::to_value(choice) {

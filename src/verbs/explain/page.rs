@@ -43,10 +43,13 @@ pub(super) fn page(explanation: &Explanation) -> Result<String, Failure> {
             text: best::text(&side.case.file)?,
         });
     }
+    let mut sentences = show::sentences(explanation);
+    // Who is faster goes first.
+    sentences.swap(0, 1);
     Ok(report(&Report {
         title: format!("dflash explain: {} and {}", explanation.a.name(), explanation.b.name()),
         question: "Why does one policy beat the other on the same work?".to_owned(),
-        summary: show::sentences(explanation),
+        summary: sentences,
         parts,
         notes: vec![
             "The activities of a stage add up to the whole time in both stages, so that differences of parts add up to the difference of the policies.".to_owned(),

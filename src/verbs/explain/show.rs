@@ -1,6 +1,7 @@
 //! The explanation as lines, tables and CSV.
 
 use super::account::Stage;
+use super::cause::does;
 use super::swap::{Swap, Swapped};
 use super::{Explanation, Side};
 use crate::figure::Table;
@@ -10,6 +11,9 @@ use sim::{Estimate, is_tie};
 
 /// Keys that are listed on the terminal.
 const KEYS_MAX: usize = 12;
+
+/// Keys that explain this share of what the best do explain as much.
+const ALIKE: f64 = 0.9;
 
 /// The lines on the terminal.
 pub(super) fn lines(explanation: &Explanation) -> Vec<String> {
@@ -66,7 +70,7 @@ pub(super) fn sentences(explanation: &Explanation) -> Vec<String> {
         return vec![
             compared,
             format!(
-                "Neither is faster: {}, A less B {} of B, a tie.",
+                "Neither is faster: {}, {}: a tie.",
                 speeds(&account.speed_a, &account.speed_b),
                 change(&gain)
             ),
@@ -85,10 +89,10 @@ pub(super) fn sentences(explanation: &Explanation) -> Vec<String> {
             ..gain
         };
         let speeds = speeds(&account.speed_b, &account.speed_a);
-        (b, a, speeds, format!("{} of B less", percent_of(&less)))
+        (b, a, speeds, format!("{} less", percent_of(&less)))
     };
     let faster = if fast.letter == "A" {
-        format!("A is faster: {speeds}, {gain} of B.")
+        format!("A is faster: {speeds}, {gain}.")
     } else {
         format!("B is faster: {speeds}; A gives {gain}.")
     };
@@ -96,10 +100,9 @@ pub(super) fn sentences(explanation: &Explanation) -> Vec<String> {
         compared,
         faster,
         format!(
-            "First cause: {}: {} s more on {} for each million tokens, {} % of the difference of {} s.",
+            "First cause: {}, {} s longer for each million tokens: {} % of the difference of {} s.",
             cause.text,
             plus_minus(cause.excess.mean, cause.excess.half_width),
-            cause.activity.name(),
             percent(cause.share),
             plus_minus(account.total.mean.abs(), account.total.half_width)
         ),
@@ -126,44 +129,62 @@ fn company(explanation: &Explanation, stage: Stage, slow: &Side) -> Option<Strin
     let grown = sign * most.difference.mean;
     (grown > 0.0 && !is_tie(&most.difference)).then(|| {
         format!(
-            "Its {} spend {} s more on {} meanwhile.",
+            "Its {} {} {} s longer meanwhile.",
             stage.other().name(),
-            plus_minus(grown, most.difference.half_width),
-            most.activity.name()
+            does(most.activity),
+            plus_minus(grown, most.difference.half_width)
         )
     })
 }
 
-/// The one key that brings the slower policy closest to the faster.
+/// The key, or the keys that belong together, that alone explain most: they make the slower policy faster, or the faster one slower.
 fn decisive(explanation: &Explanation, slow: &Side) -> Option<String> {
     let side = usize::from(slow.letter == "B");
-    let gain_of = |swap: &Swap| match swap.swapped.get(side) {
-        Some(Swapped::Gain(gain)) if !is_tie(gain) && gain.mean > 0.0 => Some(*gain),
+    let fast = if slow.letter == "B" { "A" } else { "B" };
+    let slow = slow.letter;
+    // What each side would have to change by to become as fast as the other.
+    let gap = explanation.account.gain.mean;
+    let back = 1.0 / (1.0 + gap) - 1.0;
+    let (up, down) = if side == 1 { (gap, back) } else { (back, gap) };
+    let told = |swap: &Swap, which: usize, whole: f64| match swap.swapped.get(which) {
+        Some(Swapped::Gain(gain)) if !is_tie(gain) && gain.mean / whole > 0.0 => {
+            Some((gain.mean / whole, *gain))
+        }
         _ => None,
     };
-    let gap = explanation.account.gain;
-    let gap = if side == 1 {
-        gap.mean
-    } else {
-        1.0 / (1.0 + gap.mean) - 1.0
-    };
-    let swaps = explanation.swaps.iter();
-    let best = swaps.filter_map(|swap| Some((swap, gain_of(swap)?)));
-    let best = best.max_by(|x, y| x.1.mean.total_cmp(&y.1.mean));
-    let letter = slow.letter;
+    let mut found: Vec<(f64, usize, String)> = Vec::new();
+    for swap in &explanation.swaps {
+        let keys = swap.key.split(' ').count();
+        if let Some((share, gain)) = told(swap, side, up) {
+            let text = format!(
+                "with {fast}'s {}, {slow} changes by {}",
+                swap.key,
+                change(&gain)
+            );
+            found.push((share, keys, text));
+        }
+        if let Some((share, gain)) = told(swap, 1 - side, down) {
+            let text = format!(
+                "with {slow}'s {}, {fast} changes by {}",
+                swap.key,
+                change(&gain)
+            );
+            found.push((share, keys, text));
+        }
+    }
+    // Of what explains about as much, the fewest keys.
+    let most = found.iter().map(|(share, ..)| *share).fold(0.0, f64::max);
+    let best = found.iter().filter(|(share, ..)| *share >= ALIKE * most);
+    let best = best.min_by(|x, y| x.1.cmp(&y.1).then(y.0.total_cmp(&x.0)));
     if explanation.swaps.is_empty() {
         return None;
     }
     Some(best.map_or_else(
-        || format!("No single key of the other policy makes {letter} faster: it takes several at once."),
-        |(swap, gain)| {
+        || "No key of theirs, changed alone, explains it: it takes several at once.".to_owned(),
+        |(share, _, text)| {
             format!(
-                "Of the keys in which they differ, {} alone does most for {letter}: with {} instead of {} it gains {}, {} % of the gap.",
-                swap.key,
-                swap.values[1 - side],
-                swap.values[side],
-                change(&gain),
-                percent(gain.mean / gap)
+                "What decides, all else equal: {text}, {} % of the way between them.",
+                percent(*share)
             )
         },
     ))
@@ -204,7 +225,7 @@ pub(super) fn time(explanation: &Explanation) -> Table {
 /// What each key is worth alone.
 pub(super) fn keys(explanation: &Explanation) -> Table {
     let row = |swap: &Swap| {
-        let mut row = vec![swap.key.clone()];
+        let mut row = vec![short(&swap.key)];
         row.extend(swap.values.iter().cloned());
         row.extend(swap.swapped.iter().map(|swapped| match swapped {
             Swapped::Gain(gain) if is_tie(gain) => "tie".to_owned(),
@@ -214,10 +235,24 @@ pub(super) fn keys(explanation: &Explanation) -> Table {
         row
     };
     table(
-        "Keys in which they differ, and what throughput gains when one of them alone takes the other's value",
+        "Keys in which they differ, and how throughput changes when they alone take the other policy's values",
         &["key", "in A", "in B", "A with B's", "B with A's"],
         explanation.swaps.iter().map(row).collect(),
     )
+}
+
+/// Many keys at once by the first of them.
+fn short(key: &str) -> String {
+    let keys: Vec<&str> = key
+        .split([',', ' '])
+        .filter(|k| !k.is_empty() && *k != "and")
+        .collect();
+    match keys.as_slice() {
+        [first, second, rest @ ..] if !rest.is_empty() => {
+            format!("{first}, {second} and {} more", rest.len())
+        }
+        _ => key.to_owned(),
+    }
 }
 
 fn table(caption: &str, header: &[&str], rows: Vec<Vec<String>>) -> Table {

@@ -1,4 +1,4 @@
-//! Keys in which two policies differ, each changed alone in both directions.
+//! Keys in which two policies differ, each changed alone in both directions, and keys that belong together as one.
 
 use super::account::gain;
 use crate::scenario::Case;
@@ -16,11 +16,43 @@ pub(super) enum Swapped {
     Refused(String),
 }
 
-/// One key and what it is worth.
+/// Keys that belong together: one without the others is often not allowed.
+const GROUPS: [&[&str]; 3] = [
+    &[
+        "placement",
+        "transport",
+        "overlap",
+        "copies_beside",
+        "prefetch",
+    ],
+    &[
+        "queue",
+        "take",
+        "fill",
+        "assignment",
+        "placement",
+        "mix_step_min",
+        "mix_window_min",
+        "mix_enforce",
+    ],
+    &[
+        "admission",
+        "release",
+        "depth_total",
+        "depth_per_bucket",
+        "depth_per_drafter",
+        "bytes_total",
+        "bytes_per_bucket",
+        "bytes_per_drafter",
+    ],
+];
+
+/// One key, or keys that belong together, and what they are worth.
 #[derive(Clone, Debug)]
 pub(super) struct Swap {
+    /// The keys, as sentences name them.
     pub(super) key: String,
-    /// Both values, as files write them; empty for one that is not set.
+    /// Both values, as files write them; dashes for several keys.
     pub(super) values: [String; 2],
     /// A with B's value, and B with A's.
     policies: [Result<Policy, String>; 2],
@@ -53,25 +85,47 @@ pub(super) fn candidates(a: &Policy, b: &Policy) -> Vec<Swap> {
     let mut keys: Vec<&String> = table_a.keys().chain(table_b.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
-    let differs = |key: &&&String| **key != "name" && table_a.get(**key) != table_b.get(**key);
-    let swap = |key: &String| {
-        let (x, y) = (table_a.get(key), table_b.get(key));
-        Swap {
-            key: key.clone(),
-            values: [shown(x), shown(y)],
-            policies: [with(&table_a, key, y), with(&table_b, key, x)],
-            swapped: Vec::new(),
-        }
+    keys.retain(|key| *key != "name" && table_a.get(*key) != table_b.get(*key));
+    let groups = GROUPS.iter().map(|group| {
+        let own = keys.iter().filter(|key| group.contains(&key.as_str()));
+        own.copied().collect::<Vec<_>>()
+    });
+    let groups: Vec<Vec<&String>> = groups.filter(|own| own.len() > 1).collect();
+    let alone = keys.iter().map(|&key| vec![key]);
+    let swap = |keys: Vec<&String>| Swap {
+        key: named(&keys),
+        values: match keys.as_slice() {
+            [key] => [shown(table_a.get(*key)), shown(table_b.get(*key))],
+            _ => ["–"; 2].map(str::to_owned),
+        },
+        policies: [
+            with(&table_a, &keys, &table_b),
+            with(&table_b, &keys, &table_a),
+        ],
+        swapped: Vec::new(),
     };
-    keys.iter().filter(differs).map(|key| swap(key)).collect()
+    alone.chain(groups).map(swap).collect()
 }
 
-fn with(policy: &Table, key: &str, value: Option<&Value>) -> Result<Policy, String> {
+/// `a`, `a and b`, `a, b and c`.
+fn named(keys: &[&String]) -> String {
+    let (last, before) = keys.split_last().expect("there is a key");
+    if before.is_empty() {
+        return (*last).clone();
+    }
+    let before: Vec<&str> = before.iter().map(|key| key.as_str()).collect();
+    format!("{} and {last}", before.join(", "))
+}
+
+/// `policy` with these keys of another.
+fn with(policy: &Table, keys: &[&String], other: &Table) -> Result<Policy, String> {
     let mut policy = policy.clone();
-    match value {
-        Some(value) => policy.insert(key.to_owned(), value.clone()),
-        None => policy.remove(key),
-    };
+    for key in keys {
+        match other.get(*key) {
+            Some(value) => policy.insert((*key).clone(), value.clone()),
+            None => policy.remove(*key),
+        };
+    }
     policy
         .try_into()
         .map_err(|error: toml::de::Error| error.message().to_owned())

@@ -80,8 +80,10 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
     for line in report::summary(&searched, best.as_ref(), prospects.as_ref(), &detailed) {
         say(line);
     }
-    for line in effort::lines(&searched) {
-        say(line);
+    for fact in effort::lines(&searched) {
+        for line in report::terminal_paragraph("", &fact) {
+            say(line);
+        }
     }
     say(format!("results in {}", out.display()));
     verdict(&searched, best.as_ref())

@@ -99,6 +99,7 @@ impl Copier<CudaHidden> for CudaCopier {
             at: to,
             elements: n,
             ready,
+            said: Arc::clone(&hidden.said),
         })
     }
 }

@@ -1,12 +1,14 @@
 //! Hidden states of one microbatch, in a slot of the memory where they are.
 
 use super::WorkError;
+use crate::checks::Stamp;
 use crate::cuda::{Buffer, CudaError, Event, Gpu, PinnedBuffer, Pool};
 use half::bf16;
 use shared::id::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Captured features [rows, width, K·H], in a slot that is given back when this is dropped.
+/// Captured features [rows, width, K·H], then the last hidden state [rows, width, H] where it is captured, in a slot that is given back
+/// when this is dropped.
 #[derive(Debug)]
 pub struct CudaHidden {
     pub(super) at: Slot,
@@ -14,6 +16,19 @@ pub struct CudaHidden {
     pub(super) elements: usize,
     /// The point from which on they are there.
     pub(super) ready: Event,
+    /// What the target says they are.
+    pub(super) said: Arc<Described>,
+}
+
+/// Extent and origin of hidden states, which travel beside them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Described {
+    pub(super) rows: usize,
+    /// Tokens a row, padding included.
+    pub(super) tokens: usize,
+    /// Elements of a token's features, and of its last hidden state.
+    pub(super) widths: [usize; 2],
+    pub(super) stamp: Stamp,
 }
 
 /// Memory for the hidden states of one microbatch, of the size of the largest.

@@ -1,14 +1,15 @@
 //! What a run takes of each GPU and of the host, worked out before anything is taken.
 
-use crate::cuda::CudaError;
 use crate::cuda::drafter::{CudaDrafter, DrafterLimits};
 use crate::cuda::target::{Captures, TargetShape};
+use crate::cuda::{CudaError, HiddenCheck};
 use crate::model::DrafterConfig;
 use shared::id::Bytes;
 use shared::plan::Plan;
 use shared::policy::{Admission, Placement, Policy, Release, Transport};
 use std::fmt;
 
+use super::checks::RowSize;
 use super::hidden::DeviceSlots;
 use super::placing::Placing;
 
@@ -223,6 +224,25 @@ impl Sizes<'_> {
         self.largest.tokens * self.captures.elements_per_token(self.target.hidden)
     }
 
+    /// What rows that are computed again need.
+    pub(super) fn rows_again(&self, placing: &Placing) -> RowSize {
+        RowSize {
+            width: self.largest.width,
+            per_token: self.captures.elements_per_token(self.target.hidden),
+            travels: placing.gpus() > 1,
+        }
+    }
+
+    /// Looking at hidden states before training.
+    fn checks(&self, gpu: usize, placing: &Placing) -> Bytes {
+        let looks = HiddenCheck::bytes_needed(self.largest.rows, 1).0;
+        let again = match placing.targets[0] == gpu {
+            true => self.rows_again(placing).bytes(self.target).0,
+            false => 0,
+        };
+        Bytes(placing.drafters_on(gpu) as u64 * looks + again)
+    }
+
     /// What the workers on `gpu` take, by purpose.
     pub(super) fn parts(
         &self,
@@ -255,6 +275,10 @@ impl Sizes<'_> {
             (
                 format!("{} slots of hidden states", slots.gpus[gpu]),
                 hidden,
+            ),
+            (
+                "checks of hidden states".to_owned(),
+                self.checks(gpu, placing),
             ),
             ("driver".to_owned(), DRIVER),
         ])

@@ -5,11 +5,14 @@
 //! nothing is allocated while the run goes on. A worker says that a piece of work is done when its stream has come that far; the event
 //! behind it goes with the hidden states, and whoever reads them has his stream wait for it.
 //!
+//! Hidden states travel with the stamp of what they were computed from, and are looked at before they are trained on (`checks`).
+//!
 //! Each drafter has masters, moments and gradients of its own. An optimizer step adds the members' gradients in their order to the first
 //! member's, updates it once and copies its weights to the others (`sums`). Drafters that are independent update themselves.
 //!
 //! Before the first copy between two GPUs, known numbers are sent each way ([`crate::cuda::links`]); pairs that fail go through the host.
 
+mod checks;
 mod copier;
 mod hidden;
 mod memory;
@@ -20,6 +23,7 @@ mod workers;
 use super::cpu::{AppliedStep, CpuSetup, batches::Batches};
 use super::{Backend, Copier, DrafterWorker, TargetWorker, Trainer, WorkError};
 use crate::checkpoint::Checkpoint;
+use crate::checks::{Stamped, Turns};
 use crate::config::DevicesSection;
 use crate::cuda::drafter::{AttentionKernels, CudaDrafter, DrafterOptions, Frozen};
 use crate::cuda::links::{Links, Wires};
@@ -28,11 +32,11 @@ use crate::cuda::target::{
 };
 use crate::cuda::{CudaError, Gpu, Tuning};
 use crate::error::WorkerId;
-use crate::model::{DrafterConfig, Family, Tensors};
+use crate::model::{DrafterConfig, Tensors};
 use crate::store::Place;
-use crate::train::Objective;
+use checks::Recomputer;
 use copier::CudaCopier;
-use hidden::{DeviceSlots, HostSlots};
+use hidden::{Described, DeviceSlots, HostSlots};
 use memory::{Largest, Sizes, SlotCounts, Work};
 use placing::Placing;
 use shared::id::{DrafterId, TargetId};
@@ -60,6 +64,10 @@ const PROBE: usize = 4 << 20;
 #[derive(Debug)]
 struct Shared {
     batches: Batches,
+    /// Computes rows again, to compare them with what arrived.
+    recomputer: Mutex<Recomputer>,
+    /// When it does.
+    turns: Mutex<Turns>,
     devices: Vec<Device>,
     placing: Placing,
     host: Option<HostSlots>,
@@ -102,7 +110,6 @@ impl Cuda {
         devices: &DevicesSection,
     ) -> Result<Self, WorkError> {
         let count = Gpu::count().map_err(fatal)?;
-        covered(setup.objective, &setup.target.config().family).map_err(WorkError::Fatal)?;
         let placing = Placing::new(policy, count, devices).map_err(WorkError::Fatal)?;
         let gpus: Vec<Arc<Gpu>> = placing
             .ordinals
@@ -113,12 +120,13 @@ impl Cuda {
         let target = TargetShape::of(setup.target.config()).map_err(fatal)?;
         let captures = Captures {
             layers: setup.target.captured().to_vec(),
-            last_hidden: false,
+            last_hidden: setup.objective.needs_last_hidden(),
         };
         let largest = Largest::of(&setup.plan);
         let drafter_config = setup.drafter.config().clone();
         let options = DrafterOptions {
             limits: largest.limits(setup.anchors_max, drafter_config.block_size),
+            objective: setup.objective,
             settings: *setup.optimizer.settings(),
             schedule: *setup.optimizer.schedule(),
             tuning: Tuning::Heuristic,
@@ -171,10 +179,21 @@ impl Cuda {
         let mut note = |line| notes.push(line);
         let sums = Sums::new(policy, &placing, &gpus, links.as_ref(), &mut note).map_err(fatal)?;
         let begin = (setup.optimizer.export(), setup.optimizer.step());
+        let first = placing.targets[0];
+        let recomputer = Recomputer::new(
+            &gpus[first],
+            first,
+            &devices[first].weights,
+            target_options(&captures, &largest),
+            sizes.rows_again(&placing),
+        )
+        .map_err(fatal)?;
         Ok(Self {
             memory,
             notes,
             shared: Arc::new(Shared {
+                recomputer: Mutex::new(recomputer),
+                turns: Mutex::new(Turns::new(setup.recompute_every)),
                 devices,
                 host,
                 transport: policy.transport,
@@ -204,6 +223,51 @@ impl Cuda {
     /// What the run takes of each GPU, and what was free before.
     pub fn memory(&self) -> &[DeviceMemory] {
         &self.memory
+    }
+
+    /// Puts hidden states that were computed elsewhere into a slot of drafter `id`'s GPU, rounded to bf16. They are looked at like any
+    /// others before they are trained on.
+    ///
+    /// # Errors
+    /// States larger than a slot; no slot free; failures of the device.
+    pub fn receive(&self, id: DrafterId, stamped: &Stamped) -> Result<CudaHidden, WorkError> {
+        let device = self.shared.device_of(WorkerId::Drafter(id));
+        let Stamped { states, stamp } = stamped;
+        let (rows, tokens, features) = states.features.dims3().map_err(fatal)?;
+        let last = match &states.last_hidden {
+            Some(last) => last.dim(2).map_err(fatal)?,
+            None => 0,
+        };
+        let mut values: Vec<half::bf16> = Vec::new();
+        for tensor in [Some(&states.features), states.last_hidden.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            let narrow = tensor.to_dtype(candle_core::DType::BF16).map_err(fatal)?;
+            let part: Vec<half::bf16> = narrow
+                .flatten_all()
+                .and_then(|t| t.to_vec1())
+                .map_err(fatal)?;
+            values.extend(part);
+        }
+        let at = self.shared.devices[device].slots.take()?;
+        let stream = crate::cuda::Stream::new(&self.shared.devices[device].gpu).map_err(fatal)?;
+        stream
+            .upload(&values, workers::on_device(&at)?)
+            .map_err(fatal)?;
+        let ready = stream.record().map_err(fatal)?;
+        ready.synchronize().map_err(fatal)?;
+        Ok(CudaHidden {
+            at,
+            elements: values.len(),
+            ready,
+            said: Arc::new(Described {
+                rows,
+                tokens,
+                widths: [features, last],
+                stamp: stamp.clone(),
+            }),
+        })
     }
 }
 
@@ -297,13 +361,7 @@ impl Shared {
     }
 
     fn target_options(&self) -> TargetOptions {
-        TargetOptions {
-            captures: self.captures.clone(),
-            tokens_max: self.largest.tokens,
-            width_max: self.largest.width,
-            tuning: Tuning::Timed,
-            attention: AttentionChoice::Fastest,
-        }
+        target_options(&self.captures, &self.largest)
     }
 
     /// The drafter whose masters are the run's: the first of all, or each its own.
@@ -317,6 +375,16 @@ impl Shared {
             Barrier::None => drafter.index(),
         };
         lock(&self.drafters[first]).as_ref().map(work)
+    }
+}
+
+fn target_options(captures: &Captures, largest: &Largest) -> TargetOptions {
+    TargetOptions {
+        captures: captures.clone(),
+        tokens_max: largest.tokens,
+        width_max: largest.width,
+        tuning: Tuning::Timed,
+        attention: AttentionChoice::Fastest,
     }
 }
 
@@ -403,20 +471,6 @@ fn make_drafter(shared: &Shared, id: DrafterId) -> Result<CudaDrafter, WorkError
     drafter.import(state, *step).map_err(fatal)?;
     Ok(drafter)
 }
-/// Refuses what runs on the CPU alone: on a GPU it would be trained as something else.
-fn covered(objective: Objective, family: &Family) -> Result<(), String> {
-    if objective != Objective::CrossEntropy {
-        return Err(
-            "exec.loss.kind: GPUs train with \"cross-entropy\" alone; set that, or use --backend cpu".into(),
-        );
-    }
-    match family {
-        Family::Qwen3 | Family::Llama => Ok(()),
-        Family::Qwen3_5(_) => Err(
-            "exec.target.path: targets with gated delta layers run on the CPU alone; use --backend cpu".into(),
-        ),
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -433,13 +487,5 @@ mod tests {
         let told = |gpus| placed(&Placing::spread(&policy, gpus));
         assert_eq!(told(1), "GPU 0: 2 targets and 1 drafter");
         assert_eq!(told(2), "GPU 0: 2 targets; GPU 1: 1 drafter");
-    }
-
-    #[test]
-    fn what_a_gpu_would_train_as_something_else_is_refused() {
-        assert_eq!(covered(Objective::CrossEntropy, &Family::Llama), Ok(()));
-        let paced = Objective::DPace { alpha: 0.5 };
-        let error = covered(paced, &Family::Qwen3).unwrap_err();
-        assert!(error.starts_with("exec.loss.kind: "), "{error}");
     }
 }

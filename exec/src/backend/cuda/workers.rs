@@ -1,12 +1,13 @@
 //! The workers that compute: forwards, and forward and backward of the drafter.
 
-use super::hidden::{CudaHidden, Slot};
+use super::hidden::{CudaHidden, Described, Slot};
 use super::{Shared, fatal, lock, make_drafter};
 use crate::backend::cpu::AppliedStep;
 use crate::backend::{ApplyJob, DrafterWorker, Job, TargetWorker, WorkError};
-use crate::cuda::drafter::{CudaDrafter, DrafterError};
+use crate::checks::Stamp;
+use crate::cuda::drafter::{CudaDrafter, DrafterError, Given};
 use crate::cuda::target::{CudaTarget, HiddenPlace, TokenRows};
-use crate::cuda::{Ptr, Stream};
+use crate::cuda::{HiddenCheck, Ptr, Stream};
 use crate::error::WorkerId;
 use crate::train::TrainError;
 use half::bf16;
@@ -46,18 +47,27 @@ impl CudaTargetWorker {
         let rows = TokenRows::from(&batch);
         let at = self.shared.devices[self.device].slots.take()?;
         let elements = rows.ids.len() * self.shared.per_token();
+        let [features, last] = self.shared.widths().map(|width| width * rows.ids.len());
+        let slot = on_device(&at)?;
         let place = HiddenPlace {
-            features: on_device(&at)?.at(0..elements),
-            last_hidden: None,
+            features: slot.at(0..features),
+            last_hidden: (last > 0).then(|| slot.at(features..elements)),
         };
         self.target.forward(&rows, place).map_err(fatal)?;
         let ready = self.target.stream().record().map_err(fatal)?;
         // The core is told of a forward's end when it has ended.
         ready.synchronize().map_err(fatal)?;
+        let said = Described {
+            rows: rows.lengths.len(),
+            tokens: rows.width,
+            widths: self.shared.widths(),
+            stamp: Stamp::of_layers(&self.shared.captures.layers, &batch),
+        };
         Ok(CudaHidden {
             at,
             elements,
             ready,
+            said: Arc::new(said),
         })
     }
 }
@@ -104,13 +114,15 @@ pub(super) fn on_device(slot: &Slot) -> Result<Ptr<bf16>, WorkError> {
 pub(super) struct CudaTrainer {
     id: DrafterId,
     shared: Arc<Shared>,
+    check: HiddenCheck,
 }
 
 impl CudaTrainer {
     pub(super) fn new(id: DrafterId, shared: Arc<Shared>) -> Result<Self, WorkError> {
         let drafter = make_drafter(&shared, id)?;
+        let check = HiddenCheck::new(drafter.stream(), shared.largest.rows, 1).map_err(fatal)?;
         *lock(&shared.drafters[id.index()]) = Some(drafter);
-        Ok(Self { id, shared })
+        Ok(Self { id, shared, check })
     }
 
     /// The members' drafters, taken out for the time of a step, in their order.
@@ -123,11 +135,7 @@ impl CudaTrainer {
 
 impl DrafterWorker<CudaHidden> for CudaTrainer {
     fn train(&mut self, job: Job, _: StepId, hidden: &CudaHidden) -> Result<(), WorkError> {
-        let features = on_device(&hidden.at)?.at(0..hidden.elements);
-        let (limit, per_token) = (
-            self.shared.options.limits.slots_max,
-            self.shared.per_token(),
-        );
+        let limit = self.shared.options.limits.slots_max;
         let passes = self.shared.batches.passes(job.microbatch, limit);
         let passes = passes.map_err(|error| failed(error.into()))?;
         let mut drafter = lock(&self.shared.drafters[self.id.index()]);
@@ -135,15 +143,24 @@ impl DrafterWorker<CudaHidden> for CudaTrainer {
             .as_mut()
             .ok_or_else(|| fatal("the drafter's model is lost"))?;
         let stream: Stream = drafter.stream().clone();
-        stream.wait(&hidden.ready).map_err(fatal)?;
+        let device = self.shared.device_of(WorkerId::Drafter(self.id));
+        self.shared
+            .look_at(hidden, job.microbatch, &self.check, &stream, device)?;
+        let slot = on_device(&hidden.at)?.at(0..hidden.elements);
+        let widths = self.shared.widths();
+        let behind = hidden.said.rows * hidden.said.tokens * widths[0];
         for pass in passes {
-            let row = pass.width * per_token;
-            let first = pass.first_row * row;
             let (rows, _, _) = pass.plan.shape();
-            let features = features.at(first..first + rows * row);
-            drafter
-                .accumulate(features, pass.width, &pass.plan)
-                .map_err(failed)?;
+            let part = |begin: usize, width: usize| {
+                let first = begin + pass.first_row * pass.width * width;
+                slot.at(first..first + rows * pass.width * width)
+            };
+            let given = Given {
+                features: part(0, widths[0]),
+                last_hidden: (widths[1] > 0).then(|| part(behind, widths[1])),
+                tokens: pass.width,
+            };
+            drafter.learn(given, &pass.plan).map_err(failed)?;
         }
         // The core is told of the end when it has ended, and the slot is free then.
         stream.synchronize().map_err(fatal)

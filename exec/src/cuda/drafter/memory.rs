@@ -40,7 +40,7 @@ pub(super) struct State {
     pub(super) gradients: Buffer<f32>,
     /// The weights rounded, for products.
     pub(super) narrow: Buffer<bf16>,
-    /// Σ weight · cross entropy of the step under way.
+    /// The objective's sum of the step under way.
     pub(super) loss: Buffer<f64>,
     /// Runs of right slots, then right slots 1 … T−1, of the step under way.
     pub(super) counts: Buffer<u64>,
@@ -95,6 +95,10 @@ pub(super) struct Activations {
     pub(super) means: Buffer<f32>,
     pub(super) logits: Buffer<bf16>,
     pub(super) losses: Buffer<f32>,
+    /// Largest logit and sum of exponentials of the slots of a chunk, for objectives that look at a block before its gradient is formed.
+    pub(super) peaks: Buffer<f32>,
+    /// What a chunk's slots are worth in D-PACE.
+    pub(super) values: Buffer<f32>,
     pub(super) hits: Buffer<u8>,
     /// Partial sums of whatever is summed over rows.
     pub(super) partial: Buffer<f32>,
@@ -252,6 +256,8 @@ fn take_activations(
     let means = t.take(n * s.heads)?;
     let logits = t.take(limits.logits_max.next_multiple_of(TARGET_ROWS) * s.logits_pitch())?;
     let (losses, hits) = (t.take(n)?, t.take(n)?);
+    let chunk = limits.logits_max.next_multiple_of(TARGET_ROWS);
+    let (peaks, values) = (t.take(2 * chunk)?, t.take(chunk)?);
     let partial = t.take((PARTIALS * h.max(s.qkv())).max(HEAD_PARTIALS * 2 * s.head_dim))?;
     let square_parts = t.take(4 * PARTIALS)?;
     let turns = t.take((limits.row_max + s.slots) * s.head_dim)?;
@@ -275,6 +281,8 @@ fn take_activations(
             means: means?,
             logits: logits?,
             losses: losses?,
+            peaks: peaks?,
+            values: values?,
             hits: hits?,
             partial: partial?,
             square_parts: square_parts?,
@@ -292,6 +300,6 @@ pub(super) fn words_max(s: &Shape, limits: &DrafterLimits) -> usize {
         limits.context_max,
     );
     let blocks = n / s.slots + 2;
-    // Tokens, positions, first inputs, targets, labels, weights; context positions; distinct inputs, anchors, sights, shares; key shares.
-    6 * n + c + 9 * blocks + 6 * (c / 128 + c + n / 128 + 2) + 64
+    // Tokens, positions, first inputs, targets, labels, weights, teachers; context positions; distinct inputs, anchors, sights, shares; key shares.
+    7 * n + c + 9 * blocks + 6 * (c / 128 + c + n / 128 + 2) + 64
 }

@@ -33,7 +33,7 @@ use self::shape::Shape;
 use self::step::Outcome;
 use super::{Buffer, CudaError, Event, Gemm, PinnedBuffer, Ptr, Stream, Tuning};
 use crate::model::{DrafterConfig, Tensors};
-use crate::train::{AdamW, BlockPlan, Schedule, TrainError};
+use crate::train::{AdamW, BlockPlan, Objective, Schedule, TrainError};
 
 pub use attention::AttentionKernels;
 pub use devices::{Landing, StepVectors};
@@ -68,6 +68,8 @@ pub struct Frozen {
 pub struct DrafterOptions {
     /// The largest microbatch.
     pub limits: DrafterLimits,
+    /// What is minimised.
+    pub objective: Objective,
     /// Clipping and AdamW.
     pub settings: AdamW,
     /// Learning rates.
@@ -78,12 +80,24 @@ pub struct DrafterOptions {
     pub attention: AttentionKernels,
 }
 
+/// What a target hands over for one microbatch; ready on the drafter's stream, and as it is until that has come past it.
+#[derive(Debug, Clone, Copy)]
+pub struct Given {
+    /// Outputs of the captured layers [B, S, K·H].
+    pub features: Ptr<bf16>,
+    /// The last hidden state [B, S, H], for objectives that need it.
+    pub last_hidden: Option<Ptr<bf16>>,
+    /// Tokens a row (S).
+    pub tokens: usize,
+}
+
 /// A drafter on one stream of one GPU.
 #[derive(Debug)]
 pub struct CudaDrafter {
     shape: Shape,
     layout: Layout,
     limits: DrafterLimits,
+    objective: Objective,
     settings: AdamW,
     schedule: Schedule,
     frozen: Frozen,
@@ -177,6 +191,7 @@ impl CudaDrafter {
                 .map(|_| upload())
                 .collect::<Result<_, CudaError>>()?,
             next_upload: 0,
+            objective: options.objective,
             settings: options.settings,
             schedule: options.schedule,
             stream: stream.clone(),
@@ -209,28 +224,66 @@ impl CudaDrafter {
         self.bytes
     }
 
-    /// Puts the forward and backward pass of a microbatch into the stream; its gradients, loss and hits are added to those of the step.
-    ///
-    /// `features` [B, S, K·H] must be ready on this drafter's stream and stay as they are until it has come past them. S is `tokens`.
+    /// [`CudaDrafter::learn`] from features alone.
     ///
     /// # Errors
-    /// A microbatch over the limits, or features that do not fit the plan.
+    /// As there; an objective that needs the last hidden state.
     pub fn accumulate(
         &mut self,
         features: Ptr<bf16>,
         tokens: usize,
         plan: &BlockPlan,
     ) -> Result<(), DrafterError> {
+        let given = Given {
+            features,
+            last_hidden: None,
+            tokens,
+        };
+        self.learn(given, plan)
+    }
+
+    /// Puts the forward and backward pass of a microbatch into the stream; its gradients, loss and hits are added to those of the step.
+    ///
+    /// # Errors
+    /// A microbatch over the limits, features that do not fit the plan, or no last hidden state where the objective needs it.
+    pub fn learn(&mut self, given: Given, plan: &BlockPlan) -> Result<(), DrafterError> {
+        let Given {
+            features, tokens, ..
+        } = given;
         self.check_plan(features, tokens, plan)?;
-        let sums = StepSums::of(plan);
+        self.check_teacher(&given, plan)?;
+        let sums = StepSums::of(plan, &self.objective);
         if sums.weight_sum > 0.0 {
             let plan = Plan::new(plan, tokens, &self.shape, self.attention.units());
             self.upload(&plan)?;
-            self.pass(features, &plan)?;
+            self.pass(given, &plan)?;
             self.sums.holds_gradients = true;
         }
         self.sums.add(&sums);
         Ok(())
+    }
+
+    /// Refuses to distil without a teacher's state for every slot.
+    fn check_teacher(&self, given: &Given, plan: &BlockPlan) -> Result<(), CudaError> {
+        if !self.objective.needs_last_hidden() {
+            return Ok(());
+        }
+        let Some(last_hidden) = given.last_hidden else {
+            return Err(CudaError::Shape(
+                "distillation reads the target's last hidden state, which was not handed over; have the target capture it".to_owned(),
+            ));
+        };
+        let (rows, _, _) = plan.shape();
+        last_hidden.check("last hidden state", rows * given.tokens * self.shape.hidden)?;
+        let asked = plan.weights().iter().zip(plan.positions());
+        let needed = asked.filter(|(weight, _)| **weight > 0.0).map(|(_, &p)| p);
+        match needed.max().map(|position| position as usize) {
+            Some(position) if position > given.tokens => Err(CudaError::Shape(format!(
+                "last hidden states of {} tokens, a slot at {position} needs {position}",
+                given.tokens
+            ))),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Hidden states after the final norm of the plan's supervised slots [slots, H], in order; a forward pass alone, for checks and evaluation.

@@ -53,6 +53,10 @@ pub(super) struct Plan {
     pub(super) labels: List,
     /// Their loss weights, as bits of f32; 0 behind the supervised ones.
     pub(super) weights: List,
+    /// The context row whose last hidden state tells of each supervised slot's token: the one a position before it.
+    pub(super) teachers: List,
+    /// How many supervised slots come before each block, and in all [A + 1]; for the host alone.
+    pub(super) bounds: Vec<usize>,
     /// Anchor of each block `[A]`.
     pub(super) anchors: List,
     /// Anchor and first context row of each block [A, 2].
@@ -92,6 +96,16 @@ impl Plan {
                 false => 0,
             });
 
+        let teacher_of = |slot: &usize| {
+            let position = plan.positions()[places[*slot]];
+            ((row_of[slot / slots] * tokens) as u32 + position).saturating_sub(1)
+        };
+        let of_blocks = (0..=kept.len()).map(|block| {
+            let before = |slot: &usize| slot / slots < block;
+            targets[..supervised].partition_point(before)
+        });
+        let bounds = of_blocks.collect();
+
         let mut words = Words(Vec::new());
         let pick = |from: &[u32]| places.iter().map(|&place| from[place]).collect::<Vec<_>>();
         let blocks = kept.len();
@@ -112,6 +126,8 @@ impl Plan {
             targets: words.add(targets.iter().map(|&slot| slot as u32)),
             labels: words.add(targets.iter().map(|&slot| plan.labels()[places[slot]])),
             weights: words.add(weights),
+            teachers: words.add(targets.iter().map(teacher_of)),
+            bounds,
             sights: words.add((0..blocks).flat_map(sight)),
             shares: words.add(shares(&anchors, &row_of, tokens, units)),
             key_shares: words.add(key_shares(&anchors, &row_of, rows, tokens, s.slots)),
@@ -242,6 +258,10 @@ mod tests {
         assert_eq!(list(&plan, plan.sights), [2, 0, 3, 0, 9, 0, 1, 16]);
         assert_eq!(list(&plan, plan.targets)[..4], [1, 2, 3, 5]);
         assert_eq!(list(&plan, plan.labels)[..4], [13, 14, 15, 14]);
+        // The last block's slots are asked for tokens 2, 3 and 4 of row 1, whose context begins at 16.
+        assert_eq!(list(&plan, plan.teachers)[..4], [2, 3, 4, 3]);
+        assert_eq!(list(&plan, plan.teachers)[9..13], [17, 18, 19, 19]);
+        assert_eq!(plan.bounds, [0, 3, 6, 9, 12]);
     }
 
     #[test]

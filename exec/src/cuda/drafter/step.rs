@@ -3,12 +3,12 @@
 use super::ops::Rates;
 use super::{CudaDrafter, CudaError, DrafterError};
 use crate::cuda::{Event, PinnedBuffer};
-use crate::train::{BlockPlan, StepReport, Tally, TrainError};
+use crate::train::{BlockPlan, Objective, StepReport, Tally, TrainError};
 
 /// What the host knows of a step before its end; loss and hits are on the device until then.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StepSums {
-    /// Σ weight over supervised slots.
+    /// What the step's sums are divided by, see [`Objective`]: Σ weight over supervised slots, or blocks.
     pub weight_sum: f64,
     /// Supervised slots, for slots 1 … T−1.
     pub supervised: Vec<u64>,
@@ -19,10 +19,13 @@ pub struct StepSums {
 }
 
 impl StepSums {
-    pub(super) fn of(plan: &BlockPlan) -> Self {
+    pub(super) fn of(plan: &BlockPlan, objective: &Objective) -> Self {
         let (_, _, slots) = plan.shape();
         let mut sums = Self {
-            weight_sum: plan.weight_sum(),
+            weight_sum: match objective {
+                Objective::DPace { .. } => plan.supervised_blocks() as f64,
+                Objective::CrossEntropy | Objective::Distillation { .. } => plan.weight_sum(),
+            },
             supervised: vec![0; slots.saturating_sub(1)],
             ..Self::default()
         };
@@ -178,7 +181,7 @@ impl CudaDrafter {
         self.step
     }
 
-    /// Loss so far of the step under way, Σ weight · cross entropy; waits for the stream.
+    /// Loss so far of the step under way, the objective's sum; waits for the stream.
     ///
     /// # Errors
     /// Failures of the device.

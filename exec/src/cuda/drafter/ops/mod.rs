@@ -12,7 +12,7 @@ use super::shape::Shape;
 use crate::cuda::kernels::Launch;
 use crate::cuda::{CudaError, Element, Gpu, Kernel, Module, Ptr, Source, Stream};
 
-pub(super) use loss::Chunk;
+pub(super) use loss::{Chunk, Soft};
 pub(super) use norm::{HeadRows, HeadSums, HeadWeights, NormBackward};
 pub(super) use optimizer::{Rates, Vectors};
 
@@ -91,6 +91,10 @@ pub(super) struct Ops {
     swiglu: Kernel,
     swiglu_backward: Kernel,
     cross_entropy: Kernel,
+    entropies: Kernel,
+    block_values: Kernel,
+    entropy_gradients: Kernel,
+    distil: Kernel,
     add_losses: Kernel,
     add_hits: Kernel,
     square_sum: Kernel,
@@ -128,6 +132,10 @@ impl Ops {
             swiglu: feed_forward.kernel("swiglu")?,
             swiglu_backward: feed_forward.kernel("swiglu_backward")?,
             cross_entropy: loss.kernel("cross_entropy")?,
+            entropies: loss.kernel("entropies")?,
+            block_values: loss.kernel("block_values")?,
+            entropy_gradients: loss.kernel("entropy_gradients")?,
+            distil: loss.kernel("distil")?,
             add_losses: loss.kernel("add_losses")?,
             add_hits: loss.kernel("add_hits")?,
             square_sum: optimizer.kernel("square_sum")?,

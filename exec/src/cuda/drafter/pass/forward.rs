@@ -1,10 +1,9 @@
-//! The forward pass and the loss.
+//! The forward pass.
 
 use half::bf16;
 
 use super::{After, CudaDrafter, Done};
-use crate::cuda::drafter::ops::Chunk;
-use crate::cuda::drafter::plan::{List, Plan};
+use crate::cuda::drafter::plan::Plan;
 use crate::cuda::{CudaError, Matrix, Ptr};
 
 impl CudaDrafter {
@@ -145,41 +144,5 @@ impl CudaDrafter {
         let output = Matrix::new(output, rows, s.hidden);
         self.gemm
             .multiply_onto(&self.stream, from, weight.t(), to, output)
-    }
-
-    /// Head and loss of the supervised slots; leaves the gradient of the norm's output in `for_normed`.
-    pub(super) fn head(&mut self, plan: &Plan) -> Done {
-        let s = self.shape;
-        let a = &self.memory.activations;
-        let (normed, gradient, logits) = (a.normed.ptr(), a.for_normed.ptr(), a.logits.ptr());
-        let (losses, hits) = (a.losses.ptr(), a.hits.ptr());
-        let (loss, counts) = (self.memory.state.loss.ptr(), self.memory.state.counts.ptr());
-        let rows = plan.supervised_padded;
-        self.stream.zero(hits.at(0..plan.slots))?;
-        let head = Matrix::new(self.frozen.lm_head.ptr(), s.vocab, s.hidden);
-        let step = self.limits.logits_max;
-        for first in (0..rows).step_by(step) {
-            let count = step.min(rows - first);
-            let part = |list: List| self.list(list).at(first..first + count);
-            let chunk = Chunk {
-                targets: part(plan.targets),
-                labels: part(plan.labels),
-                weights: part(plan.weights).cast(),
-                losses: losses.at(first..first + count),
-                rows: count,
-            };
-            let of_chunk = |all: Ptr<bf16>| {
-                let from = all.at(first * s.hidden..(first + count) * s.hidden);
-                Matrix::new(from, count, s.hidden)
-            };
-            let scores = Matrix::new(logits, count, s.vocab).with_pitch(s.logits_pitch());
-            self.gemm
-                .multiply(&self.stream, of_chunk(normed), head.t(), scores, [1.0, 0.0])?;
-            self.ops.cross_entropy(logits, &chunk, hits)?;
-            self.gemm
-                .multiply(&self.stream, scores, head, of_chunk(gradient), [1.0, 0.0])?;
-        }
-        self.ops
-            .add_sums_of(losses, plan.supervised, loss, hits, plan.blocks, counts)
     }
 }

@@ -6,14 +6,15 @@
 
 mod backward;
 mod forward;
+mod head;
 
 use half::bf16;
 
-use super::CudaDrafter;
 use super::attention::{Attended, Heads, Rows, Sights};
 use super::layout::LayerLayout;
 use super::ops::{HeadRows, HeadWeights};
 use super::plan::Plan;
+use super::{CudaDrafter, Given};
 use crate::cuda::{CudaError, Matrix, Ptr};
 
 type Done = Result<(), CudaError>;
@@ -27,10 +28,10 @@ struct After {
 
 impl CudaDrafter {
     /// Gradients of one microbatch are added to those of the step.
-    pub(super) fn pass(&mut self, features: Ptr<bf16>, plan: &Plan) -> Done {
-        self.final_hidden(features, plan)?;
-        self.head(plan)?;
-        self.backward(features, plan)
+    pub(super) fn pass(&mut self, given: Given, plan: &Plan) -> Done {
+        self.final_hidden(given.features, plan)?;
+        self.head(given.last_hidden, plan)?;
+        self.backward(given.features, plan)
     }
 
     /// Attention's output in the rows that follow it. In the last layer they are gathered into the gradients' place, which is free until
