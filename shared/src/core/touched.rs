@@ -166,26 +166,30 @@ impl WorkerSet {
         self.words[worker / 64] & (1 << (worker % 64)) != 0
     }
 
-    /// The first member from `worker` on: a loop over members that may grow meanwhile.
-    pub(super) fn at_or_after(&self, worker: usize) -> Option<usize> {
-        let first = worker / 64;
-        let mut word = self.words.get(first)? & (u64::MAX << (worker % 64));
-        let mut at = first;
-        while word == 0 {
-            at += 1;
-            word = *self.words.get(at)?;
-        }
-        Some(at * 64 + word.trailing_zeros() as usize)
-    }
-
     /// Its members, lowest first.
     fn iter(&self) -> impl Iterator<Item = usize> {
-        let mut next = 0;
-        std::iter::from_fn(move || {
-            let worker = self.at_or_after(next)?;
-            next = worker + 1;
-            Some(worker)
-        })
+        let mut members = Members::default();
+        std::iter::from_fn(move || members.next(self))
+    }
+}
+
+/// Goes through a set, lowest first, while others may change it: a word's members are those it had when the word was reached.
+#[derive(Default)]
+pub(super) struct Members {
+    left: u64,
+    words: usize,
+}
+
+impl Members {
+    #[inline]
+    pub(super) fn next(&mut self, set: &WorkerSet) -> Option<usize> {
+        while self.left == 0 {
+            self.left = *set.words.get(self.words)?;
+            self.words += 1;
+        }
+        let bit = self.left.trailing_zeros() as usize;
+        self.left &= self.left - 1;
+        Some((self.words - 1) * 64 + bit)
     }
 }
 
@@ -201,11 +205,10 @@ mod tests {
         }
         assert!(set.iter().eq([0, 63, 64, 129]));
         assert!(set.contains(64) && !set.contains(65));
-        assert_eq!(set.at_or_after(65), Some(129));
         set.fill();
         assert!(set.iter().eq(0..130));
         set.clear();
-        assert_eq!(set.at_or_after(0), None);
+        assert_eq!(set.iter().next(), None);
     }
 
     #[test]
