@@ -44,8 +44,8 @@ pub(super) struct Touched {
     due: u8,
     /// Stages that this run's policy has.
     possible: u8,
-    /// The stage with which going round goes on.
-    next: u32,
+    /// Stages that come later in the round under way.
+    ahead: u8,
     pub(super) targets: WorkerSet,
     pub(super) drafters: WorkerSet,
 }
@@ -57,7 +57,7 @@ impl Touched {
         Self {
             due: 0,
             possible: if deals { all } else { all & !Stage::Deal.bit() },
-            next: 0,
+            ahead: all,
             targets: WorkerSet::new(targets),
             drafters: WorkerSet::new(drafters),
         }
@@ -65,7 +65,7 @@ impl Touched {
 
     /// A new event begins.
     pub(super) fn clear(&mut self) {
-        (self.due, self.next) = (0, 0);
+        (self.due, self.ahead) = (0, u8::MAX);
         self.targets.clear();
         self.drafters.clear();
     }
@@ -80,18 +80,18 @@ impl Touched {
     /// The next stage due, going round; it is due no more.
     #[inline]
     pub(super) fn next_due(&mut self) -> Option<Stage> {
-        let later = self.due & (u8::MAX << self.next);
+        let later = self.due & self.ahead;
         let among = if later == 0 { self.due } else { later };
         let stage = *Stage::ALL.get(among.trailing_zeros() as usize)?;
         self.due &= !stage.bit();
-        self.next = stage as u32 + 1;
+        self.ahead = !(stage.bit() | (stage.bit() - 1));
         Some(stage)
     }
 
     /// Anything may have become possible for anybody.
     pub(super) fn everything(&mut self) {
         self.due(&Stage::ALL);
-        self.next = 0;
+        self.ahead = u8::MAX;
         self.targets.fill();
         self.drafters.fill();
     }
