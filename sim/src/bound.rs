@@ -130,6 +130,17 @@ impl Bound {
 
 /// The least time in which a GPU does so much of both kinds of work, given as time alone. (ns)
 fn least_ns(sharing: &Sharing, workers: (u16, u16), forwards: f64, trains: f64) -> f64 {
+    if sharing.kernel_ratio.is_some() {
+        // Whatever the shares, no state does more work than the best one.
+        let totals = (0..=workers.0).flat_map(|i| (0..=workers.1).map(move |j| (i, j)));
+        let most = totals
+            .map(|(i, j)| {
+                let (forward, train) = sharing.rates(i, j);
+                f64::from(i) * forward + f64::from(j) * train
+            })
+            .fold(1.0, f64::max);
+        return (forwards + trains) / most;
+    }
     let mut states = Vec::new();
     for i in 0..=workers.0 {
         for j in 0..=workers.1 {
@@ -186,6 +197,7 @@ mod tests {
         };
         let sharing = Sharing {
             rates: vec![faster],
+            ..Sharing::default()
         };
         // Together until 40 of training are done in 80, when 60 of forwards are done too.
         close(least_ns(&sharing, (1, 1), 60.0, 40.0), 80.0);
@@ -199,6 +211,7 @@ mod tests {
         };
         let sharing = Sharing {
             rates: vec![slower],
+            ..Sharing::default()
         };
         close(least_ns(&sharing, (1, 1), 60.0, 40.0), 100.0);
     }

@@ -4,7 +4,8 @@
 //! A worker that has a GPU of its own takes no part in this.
 
 use crate::spec::{Hardware, Sharing};
-use shared::policy::{DeviceMap, Policy};
+use shared::id::MicrobatchId;
+use shared::policy::{DeviceMap, Policy, Transport};
 use shared::time::{Span, Time};
 
 /// What a worker does on its GPU.
@@ -12,8 +13,10 @@ use shared::time::{Span, Time};
 pub(crate) enum Work {
     /// A target's forward.
     Forward,
-    /// A drafter's forward and backward, or an optimizer step.
+    /// A drafter's forward and backward.
     Train,
+    /// An optimizer step, which counts as a training.
+    Apply,
 }
 
 /// All GPUs that are shared.
@@ -23,11 +26,16 @@ pub struct Devices {
     /// GPU in `gpus` by target, and by drafter; `None` for one of its own.
     targets: Vec<Option<usize>>,
     drafters: Vec<Option<usize>>,
+    /// Copies under way that slow compute, and on which GPU.
+    copies: Vec<(MicrobatchId, usize)>,
+    /// What they leave of its speed.
+    beside_copy: f64,
 }
 
 #[derive(Clone, Debug)]
 struct SharedGpu {
     speeds: Speeds,
+    copies: u32,
     running: Vec<Running>,
     at: Time,
 }
@@ -38,6 +46,8 @@ struct Running {
     /// Its slot of the event list.
     slot: usize,
     work: Work,
+    /// Time that all of it takes alone. (ns)
+    alone: f64,
     /// Time that it would still take alone. (ns)
     remaining: f64,
 }
@@ -48,22 +58,60 @@ struct Speeds {
     /// [forwards][trains], each to its most.
     table: Vec<(f64, f64)>,
     trains: usize,
+    kernel_ratio: Option<f64>,
+    /// What a copy leaves of all of them.
+    beside_copy: f64,
 }
 
 impl Speeds {
-    fn of(sharing: &Sharing, (targets, drafters): (usize, usize)) -> Self {
+    fn of(sharing: &Sharing, (targets, drafters): (usize, usize), beside_copy: f64) -> Self {
         let trains = drafters + 1;
         let state = |i: usize| sharing.rates((i / trains) as u16, (i % trains) as u16);
         Self {
             table: (0..(targets + 1) * trains).map(state).collect(),
             trains,
+            kernel_ratio: sharing.kernel_ratio,
+            beside_copy,
         }
     }
 
-    fn at(&self, running: &[Running]) -> (f64, f64) {
+    /// How the speed of each running piece follows from what is under way.
+    fn at(&self, gpu: &SharedGpu) -> Speed {
+        let running = &gpu.running;
         let forwards = running.iter().filter(|r| r.work == Work::Forward).count();
-        self.table[forwards * self.trains + running.len() - forwards]
+        let trains = running.len() - forwards;
+        let (forward, train) = self.table[forwards * self.trains + trains];
+        let share = if gpu.copies > 0 {
+            self.beside_copy
+        } else {
+            1.0
+        };
+        let takes_turns = forwards > 0 && trains > 0;
+        match self.kernel_ratio.filter(|_| takes_turns) {
+            // An optimizer step has few kernels, so it is no such turn.
+            Some(ratio) if running.iter().all(|r| r.work != Work::Apply) => {
+                let total = forwards as f64 * forward + trains as f64 * train;
+                let lengths: f64 = running.iter().map(|r| r.kernel(ratio)).sum();
+                Speed::ByKernel {
+                    ratio,
+                    factor: share * total / lengths.max(1.0),
+                }
+            }
+            _ => Speed::ByKind {
+                forward: share * forward,
+                train: share * train,
+            },
+        }
     }
+}
+
+/// The speeds of a moment.
+#[derive(Clone, Copy, Debug)]
+enum Speed {
+    /// The same for all of a kind.
+    ByKind { forward: f64, train: f64 },
+    /// In proportion to the length of kernels.
+    ByKernel { ratio: f64, factor: f64 },
 }
 
 impl Devices {
@@ -72,6 +120,13 @@ impl Devices {
         let Some(sharing) = &hardware.sharing else {
             return Self::none();
         };
+        let link = match policy.transport {
+            Transport::HostPageable => hardware.host_pageable.as_ref(),
+            Transport::HostPinned => hardware.host_pinned.as_ref(),
+            Transport::P2p => hardware.p2p.as_ref(),
+            Transport::Local => None,
+        };
+        let beside_copy = link.and_then(|link| link.compute_rate).unwrap_or(1.0);
         let map = DeviceMap::of(policy, usize::from(hardware.gpus));
         let mut gpus = Vec::new();
         let mut rows = vec![None; map.gpus()];
@@ -80,7 +135,8 @@ impl Devices {
             if targets + drafters > 1 {
                 *row = Some(gpus.len());
                 gpus.push(SharedGpu {
-                    speeds: Speeds::of(sharing, (targets, drafters)),
+                    speeds: Speeds::of(sharing, (targets, drafters), beside_copy),
+                    copies: 0,
                     running: Vec::new(),
                     at: Time::ZERO,
                 });
@@ -90,6 +146,8 @@ impl Devices {
             gpus,
             targets: map.targets.iter().map(|&gpu| rows[gpu]).collect(),
             drafters: map.drafters.iter().map(|&gpu| rows[gpu]).collect(),
+            copies: Vec::new(),
+            beside_copy,
         }
     }
 
@@ -113,8 +171,29 @@ impl Devices {
         gpu.running.push(Running {
             slot,
             work,
+            alone: alone.as_ns() as f64,
             remaining: alone.as_ns() as f64,
         });
+    }
+
+    /// A copy begins at one end of its way; `false` where it slows nobody.
+    pub(crate) fn begin_copy(&mut self, gpu: usize, now: Time, of: MicrobatchId) -> bool {
+        if self.beside_copy >= 1.0 {
+            return false;
+        }
+        self.copies.push((of, gpu));
+        self.gpus[gpu].advance(now);
+        self.gpus[gpu].copies += 1;
+        true
+    }
+
+    /// A copy has ended, or was given up; the GPU that it slowed.
+    pub(crate) fn end_copy(&mut self, now: Time, of: MicrobatchId) -> Option<usize> {
+        let at = self.copies.iter().position(|(copy, _)| *copy == of)?;
+        let (_, gpu) = self.copies.swap_remove(at);
+        self.gpus[gpu].advance(now);
+        self.gpus[gpu].copies -= 1;
+        Some(gpu)
     }
 
     /// Ends the piece of work of a slot, or gives it up. Nothing where there is none.
@@ -127,7 +206,7 @@ impl Devices {
     /// When each piece of work on a GPU ends if nothing begins or ends before, by slot.
     pub(crate) fn times(&self, gpu: usize) -> impl Iterator<Item = (usize, Time)> {
         let gpu = &self.gpus[gpu];
-        let speeds = gpu.speeds.at(&gpu.running);
+        let speeds = gpu.speeds.at(gpu);
         gpu.running.iter().map(move |running| {
             let ns = (running.remaining.max(0.0) / running.speed(speeds)).ceil();
             (running.slot, gpu.at + Span::from_ns(ns as u64))
@@ -136,10 +215,19 @@ impl Devices {
 }
 
 impl Running {
-    fn speed(&self, (forward, train): (f64, f64)) -> f64 {
+    fn speed(&self, speed: Speed) -> f64 {
+        match (speed, self.work) {
+            (Speed::ByKind { forward, .. }, Work::Forward) => forward,
+            (Speed::ByKind { train, .. }, Work::Train | Work::Apply) => train,
+            (Speed::ByKernel { ratio, factor }, _) => factor * self.kernel(ratio),
+        }
+    }
+
+    /// The length of its kernels, in those of a forward that takes as long.
+    fn kernel(&self, ratio: f64) -> f64 {
         match self.work {
-            Work::Forward => forward,
-            Work::Train => train,
+            Work::Forward => self.alone,
+            Work::Train | Work::Apply => self.alone / ratio,
         }
     }
 }
@@ -151,7 +239,7 @@ impl SharedGpu {
         if span == 0.0 || self.running.is_empty() {
             return;
         }
-        let speeds = self.speeds.at(&self.running);
+        let speeds = self.speeds.at(self);
         for running in &mut self.running {
             running.remaining -= span * running.speed(speeds);
         }
@@ -205,7 +293,14 @@ mod tests {
             forward_rate: 0.8,
             train_rate: 0.25,
         };
-        let mut devices = one_gpu(Sharing { rates: vec![rate] }, 2, 1);
+        let mut devices = one_gpu(
+            Sharing {
+                rates: vec![rate],
+                ..Sharing::default()
+            },
+            2,
+            1,
+        );
         let gpu = devices.of_target(1).unwrap();
         devices.begin(gpu, ns(0), 0, Work::Forward, Span::from_ns(80));
         devices.begin(gpu, ns(0), 2, Work::Train, Span::from_ns(100));
@@ -215,6 +310,45 @@ mod tests {
         devices.begin(gpu, ns(40), 1, Work::Forward, Span::from_ns(10));
         let times: Vec<_> = devices.times(gpu).collect();
         assert_eq!(times, [(0, ns(184)), (2, ns(310)), (1, ns(70))]);
+    }
+
+    #[test]
+    fn by_kernels_a_short_training_waits_for_the_kernels_of_a_long_forward() {
+        // Together they do as much as one, and a training has as many kernels as a forward.
+        let sharing = Sharing {
+            kernel_ratio: Some(1.0),
+            ..Sharing::default()
+        };
+        let mut devices = one_gpu(sharing, 1, 1);
+        let gpu = devices.of_target(0).unwrap();
+        devices.begin(gpu, ns(0), 0, Work::Forward, Span::from_ns(300));
+        devices.begin(gpu, ns(0), 1, Work::Train, Span::from_ns(100));
+        // Kernel by kernel both end when all is done.
+        let times: Vec<_> = devices.times(gpu).collect();
+        assert_eq!(times, [(0, ns(400)), (1, ns(400))]);
+        devices.end(gpu, ns(400), 1);
+        devices.begin(gpu, ns(400), 1, Work::Apply, Span::from_ns(10));
+        assert_eq!(devices.times(gpu).last(), Some((1, ns(420))));
+    }
+
+    #[test]
+    fn copies_that_hold_up_launches_slow_compute_while_they_last() {
+        let text = "gpus = 1\ngpu_memory = '1 GB'\nhost_memory = '1 GB'\nsharing = {}\nhost_pageable = { bandwidth = '1 GB/s', compute_rate = 0.5 }";
+        let hardware: Hardware = toml::from_str(text).unwrap();
+        let policy = Policy {
+            targets: 1,
+            drafters: 1,
+            ..preset("staged-fifo").unwrap()
+        };
+        let mut devices = Devices::new(&hardware, &policy);
+        let gpu = devices.of_target(0).unwrap();
+        devices.begin(gpu, ns(0), 0, Work::Forward, Span::from_ns(100));
+        assert!(devices.begin_copy(gpu, ns(20), MicrobatchId(4)));
+        assert_eq!(devices.times(gpu).last(), Some((0, ns(180))));
+        assert_eq!(devices.end_copy(ns(60), MicrobatchId(4)), Some(gpu));
+        assert_eq!(devices.times(gpu).last(), Some((0, ns(120))));
+        assert_eq!(devices.end_copy(ns(60), MicrobatchId(4)), None);
+        assert!(!one_gpu(Sharing::default(), 1, 1).begin_copy(0, ns(0), MicrobatchId(1)));
     }
 
     #[test]

@@ -158,6 +158,7 @@ impl<'a> Engine<'a> {
             let link = slot - slots.links;
             let event = self.machine.links.finish(link, self.now);
             self.events.set(slot, self.machine.links.next(link));
+            self.copy_ends(&event);
             return event;
         }
         if slot < slots.apply_all {
@@ -217,6 +218,8 @@ impl<'a> Engine<'a> {
                     .stage(self.now, target, microbatch, bytes);
                 self.events
                     .set(self.slots.link(link), self.machine.links.next(link));
+                let gpu = self.machine.devices.of_target(target.index());
+                self.copy_begins(gpu, microbatch);
             }
             Action::Fetch {
                 drafter,
@@ -230,6 +233,8 @@ impl<'a> Engine<'a> {
                     .fetch(self.now, drafter, microbatch, bytes);
                 self.events
                     .set(self.slots.link(link), self.machine.links.next(link));
+                let gpu = self.machine.devices.of_drafter(drafter.index());
+                self.copy_begins(gpu, microbatch);
             }
             Action::Train {
                 drafter,
@@ -250,7 +255,7 @@ impl<'a> Engine<'a> {
                 let span = self.machine.service.apply();
                 // The first drafter leads, on its own GPU.
                 let gpu = self.machine.devices.of_drafter(0);
-                self.begin(gpu, self.slots.apply_all, Work::Train, span);
+                self.begin(gpu, self.slots.apply_all, Work::Apply, span);
             }
             Action::Apply {
                 step,
@@ -259,7 +264,7 @@ impl<'a> Engine<'a> {
                 self.drafters[drafter.index()] = Some(DrafterWork::Apply(step));
                 let span = self.machine.service.apply();
                 let gpu = self.machine.devices.of_drafter(drafter.index());
-                self.begin(gpu, self.slots.drafter(drafter), Work::Train, span);
+                self.begin(gpu, self.slots.drafter(drafter), Work::Apply, span);
             }
             Action::Wake { at } => self.events.set(self.slots.wake, Some(at)),
             Action::Admit { .. }
@@ -288,6 +293,25 @@ impl<'a> Engine<'a> {
     fn leave_gpu(&mut self, slot: usize) {
         if let Some(gpu) = self.gpu_of(slot) {
             self.machine.devices.end(gpu, self.now, slot);
+            self.settle(gpu);
+        }
+    }
+
+    /// A copy may slow compute on the shared GPU at its worker's end.
+    fn copy_begins(&mut self, gpu: Option<usize>, microbatch: MicrobatchId) {
+        if let Some(gpu) = gpu
+            && self.machine.devices.begin_copy(gpu, self.now, microbatch)
+        {
+            self.settle(gpu);
+        }
+    }
+
+    fn copy_ends(&mut self, event: &Event) {
+        let (Event::StageEnded { microbatch, .. } | Event::FetchEnded { microbatch, .. }) = event
+        else {
+            return;
+        };
+        if let Some(gpu) = self.machine.devices.end_copy(self.now, *microbatch) {
             self.settle(gpu);
         }
     }
@@ -397,6 +421,7 @@ impl<'a> Engine<'a> {
                     .set(self.slots.link(link), self.machine.links.next(link));
             }
             if let Some(event) = failed {
+                self.copy_ends(&event);
                 self.tell(event, core, observer);
             }
         }

@@ -88,6 +88,19 @@ pub struct Together {
     pub pieces: u32,
 }
 
+/// A piece of work while others were under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spanned {
+    /// Forward or training.
+    pub stage: Stage,
+    /// On what.
+    pub microbatch: MicrobatchId,
+    /// When it was ordered.
+    pub from: Time,
+    /// When its end was heard of.
+    pub to: Time,
+}
+
 /// All that was measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
@@ -99,6 +112,10 @@ pub struct Measured {
     pub first: Vec<Timed>,
     /// Workers beside each other.
     pub together: Vec<Together>,
+    /// The pieces of one forward beside one training, in the order of their ends.
+    pub side_by_side: Vec<Spanned>,
+    /// Forwards alone and beside copies that follow one another.
+    pub beside_copies: Vec<(Span, Span)>,
 }
 
 /// Why a measurement has no result.
@@ -189,6 +206,9 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
                 self.ended(DRAFTER, Task::Train(request.sample[0], hidden))?;
                 let span = self.ended(DRAFTER, Task::Apply(StepId(repeat)))?.0;
                 self.note(Stage::Apply, None, repeat, span);
+            }
+            if !request.states.is_empty() {
+                self.warm_up(&request.sample)?;
             }
             // Only what was measured alone can be compared with itself beside others.
             for &(forwards, trains) in &request.states {

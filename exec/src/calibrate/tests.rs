@@ -63,6 +63,11 @@ fn every_stage_is_measured_as_often_as_asked_and_never_too_short() {
     };
     assert!(together.pieces >= 8 && together.forward_rate > 0.0 && together.train_rate > 0.0);
     assert!(told.get() > 0);
+    assert!(
+        measured.side_by_side.iter().all(|s| s.to > s.from) && measured.side_by_side.len() >= 8
+    );
+    // Twice for each microbatch and way.
+    assert_eq!(measured.beside_copies.len(), 2 * 3 * 2);
 }
 
 #[test]

@@ -5,8 +5,8 @@
 
 use super::bench::Task;
 use super::{
-    CalibrateError, Calibration, DRAFTER, DrafterId, MicrobatchId, Request, Span, Stage, StepId,
-    TargetId, Time, Together, WorkerId, legs,
+    CalibrateError, Calibration, CopyLeg, DRAFTER, DrafterId, MicrobatchId, Request, Span, Spanned,
+    Stage, StepId, TargetId, Time, Together, WorkerId, legs,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ const KEPT_MAX: usize = 3;
 struct Share {
     next: usize,
     under_way: MicrobatchId,
+    /// When that was ordered.
+    since: Time,
     /// Time alone of what it has finished. (ns)
     alone: f64,
     /// When it last finished something.
@@ -59,6 +61,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             under_way += 1;
         }
         let mut is_over = false;
+        let mut spanned = Vec::new();
         while under_way > 0 {
             let done = self.bench.receive()?;
             under_way -= 1;
@@ -72,6 +75,16 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             let share = shares.get_mut(&worker).expect("it was given a task");
             // What ends after the window had less company than it should.
             if !is_over {
+                let stage = match worker {
+                    WorkerId::Target(_) => Stage::Forward,
+                    WorkerId::Drafter(_) => Stage::Train,
+                };
+                spanned.push(Spanned {
+                    stage,
+                    microbatch: share.under_way,
+                    from: share.since,
+                    to: done.at,
+                });
                 share.alone += times.get(&share.under_way).copied().unwrap_or(0.0);
                 share.until = done.at;
                 share.pieces += 1;
@@ -84,6 +97,9 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             }
         }
         self.settle(&request.sample)?;
+        if (forwards, trains) == (1, 1) {
+            self.measured.side_by_side = spanned;
+        }
         let rate = |of_targets: bool| {
             let mine = shares
                 .iter()
@@ -140,6 +156,39 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
                 }
                 (self.progress)();
             }
+            self.beside_copies(id, leg, &from)?;
+        }
+        Ok(())
+    }
+
+    /// A forward alone, and one while copies follow one another.
+    fn beside_copies(
+        &mut self,
+        id: MicrobatchId,
+        leg: CopyLeg,
+        from: &Arc<Hidden>,
+    ) -> Result<(), CalibrateError> {
+        for _ in 0..BESIDE_COPIES {
+            let (alone, _) = self.ended(super::TARGET, Task::Forward(id))?;
+            self.bench.send(leg.0, self.copying(id, leg, from));
+            let began = self.bench.send(super::TARGET, Task::Forward(id));
+            let mut beside = None;
+            loop {
+                let done = self.bench.receive()?;
+                match (done.lane.copies, beside) {
+                    (true, None) => {
+                        // Its slot is needed again.
+                        drop(done.hidden);
+                        self.go_on()?;
+                        self.bench.send(leg.0, self.copying(id, leg, from));
+                    }
+                    (true, Some(beside)) => {
+                        self.measured.beside_copies.push((alone, beside));
+                        break;
+                    }
+                    (false, _) => beside = Some(done.at - began),
+                }
+            }
         }
         Ok(())
     }
@@ -177,7 +226,25 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             }
         };
         share.next += 1;
-        self.bench.send(worker, task);
+        share.since = self.bench.send(worker, task);
+    }
+
+    /// Lets every worker meet what it will be given: kernels are chosen on first use.
+    pub(super) fn warm_up(&mut self, sample: &[MicrobatchId]) -> Result<(), CalibrateError> {
+        for id in 1..self.policy.targets {
+            for &microbatch in sample {
+                let target = WorkerId::Target(TargetId(id));
+                self.ended(target, Task::Forward(microbatch))?;
+            }
+        }
+        let kept = self.kept(sample)?;
+        for id in 1..self.policy.drafters {
+            for (microbatch, hidden) in &kept {
+                let drafter = WorkerId::Drafter(DrafterId(id));
+                self.ended(drafter, Task::Train(*microbatch, Arc::clone(hidden)))?;
+            }
+        }
+        Ok(())
     }
 
     /// Applies what all drafters have accumulated.
@@ -191,6 +258,9 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         Ok(())
     }
 }
+
+/// Forwards that are watched beside copies, for each microbatch and leg.
+const BESIDE_COPIES: u32 = 2;
 
 /// Pieces that each worker finishes in a window, at least.
 const PIECES_MIN: u32 = 4;

@@ -44,6 +44,10 @@ pub struct Link {
     /// Data carried into drafters, where that is another speed than out of targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_in: Option<Rate>,
+    /// Speed of compute on a GPU that workers share while such a copy is under way there, as a share of the speed without: copies of
+    /// ordinary host memory hold up the launches of others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_rate: Option<f64>,
     /// Time before the first byte. (ms)
     #[serde(default)]
     pub latency_ms: f64,
@@ -110,6 +114,18 @@ impl Link {
             self.latency_ms,
             "write 0 for a link without latency",
         );
+        if let Some(rate) = self.compute_rate {
+            checks.positive(
+                "compute_rate",
+                rate,
+                "leave it out for copies that slow nothing",
+            );
+            checks.share(
+                "compute_rate",
+                rate,
+                "leave it out for copies that slow nothing",
+            );
+        }
         checks.done()
     }
 }

@@ -13,6 +13,11 @@ pub struct Sharing {
     /// Speeds by what is under way. Workers in a state that is not listed share the GPU evenly: n of them go at 1/n.
     #[serde(default)]
     pub rates: Vec<SharedRate>,
+    /// Kernels of a training for each kernel of a forward, where a GPU takes turns by kernels: then what the rates sum up to is shared in
+    /// proportion to the length of kernels, and a short training beside a long forward goes slower than a long one. Without it, rates are
+    /// those of every microbatch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_ratio: Option<f64>,
 }
 
 /// The speeds at which work goes on while so many forwards and trainings are under way on one GPU, as shares of the speed alone.
@@ -57,6 +62,13 @@ impl Sharing {
     /// What cannot be simulated; `at` is the path of this section.
     pub fn validate(&self, at: &str) -> Vec<Problem> {
         let mut checks = Checks::new(at);
+        if let Some(ratio) = self.kernel_ratio {
+            checks.positive(
+                "kernel_ratio",
+                ratio,
+                "leave it out for rates that hold for all sizes",
+            );
+        }
         for (row, rate) in self.rates.iter().enumerate() {
             let key = |name: &str| format!("rates[{row}].{name}");
             checks.require(

@@ -232,7 +232,11 @@ impl Case {
             sampled.compare(i, &measures[i], exact, width_max)
         };
         let part = f64::from(REPLICATIONS) * f64::from(items) / f64::from(whole);
-        let width_max = WIDTH_MAX / part.min(1.0).sqrt();
+        // Controls explain less of replications that are cut short.
+        let width_max = match effort.shorter {
+            1 => WIDTH_MAX,
+            _ => 2.0 * WIDTH_MAX / part.min(1.0).sqrt(),
+        };
         report.findings = (0..measures.len())
             .map(|i| compare(&first, i, width_max))
             .collect();

@@ -185,6 +185,7 @@ impl Line {
             return Links::none();
         }
         let link = Link {
+            compute_rate: None,
             bandwidth: Rate::new(1e6).expect("above zero"),
             bandwidth_in: None,
             latency_ms: 0.0,

@@ -64,6 +64,7 @@ fn link(
     Some(Link {
         bandwidth,
         bandwidth_in: ((ratio - 1.0).abs() > SAME).then_some(bandwidth_in),
+        compute_rate: None,
         latency_ms: (latency * 1e6).round() / 1e3,
         shared,
         duplex: both_ways >= OWN_SHARE * alone,

@@ -14,8 +14,8 @@ use crate::verbs::exec::backend::{Choice, choose_for};
 use crate::verbs::exec::{Models, for_libraries};
 use crate::verbs::sim::{plain, stop_on_signal};
 use exec::backend::cuda::DeviceMemory;
-use exec::calibrate::{Measured, Stage, Timed, Together};
-use fit::{FitError, Point};
+use exec::calibrate::{Measured, Spanned, Stage, Timed, Together};
+use fit::{FitError, Overlapped, Point};
 pub(crate) use measure::models_of;
 use shared::id::MicrobatchId;
 use shared::plan::Plan;
@@ -188,8 +188,10 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
         forward_rate: rounded(t.forward_rate.min(2.0)),
         train_rate: rounded(t.train_rate.min(2.0)),
     });
+    let overlaps: Vec<_> = found.iter().flat_map(Measurement::overlaps).collect();
     let sharing = (!together.is_empty()).then(|| Sharing {
         rates: rates.collect(),
+        kernel_ratio: fit::kernel_ratio(&overlaps).map(rounded),
     });
     let links = links(found, gpus == Some(1), &mut measures, &mut errors);
     let spread = spreads.iter().sum::<f64>() / spreads.len().max(1) as f64;
@@ -271,6 +273,7 @@ fn links(
                 .get(1)
                 .and_then(|(_, speed, _)| Rate::new(speed.round())),
             latency_ms: rounded(latency),
+            compute_rate: measurement.compute_rate().filter(|_| is_one_device),
             shared: is_one_device,
             duplex: true,
         });
@@ -319,6 +322,8 @@ impl Measurement {
 
     fn points(&self, stage: Stage) -> Vec<Point> {
         let times = self.times(self.list(stage), stage);
+        let ids: Vec<MicrobatchId> = times.keys().copied().collect();
+        let weights = self.weights(&ids);
         let point = |(id, times): (&MicrobatchId, &Vec<f64>)| {
             let microbatch = self.plan.microbatch(*id);
             let samples = microbatch.sample_count().max(1);
@@ -327,9 +332,67 @@ impl Measurement {
                 samples,
                 longest: (microbatch.padded.0 / u64::from(samples)) as u32,
                 ms: median(times),
+                weight: weights.get(id).copied().unwrap_or(0.0).max(WEIGHT_MIN),
             }
         };
         times.iter().map(point).collect()
+    }
+
+    /// The share of the plan's microbatches that each measured one stands for: those of its bucket that come nearest to its size.
+    fn weights(&self, measured: &[MicrobatchId]) -> BTreeMap<MicrobatchId, f64> {
+        let mut weights = BTreeMap::new();
+        let share = 1.0 / self.plan.microbatches.len().max(1) as f64;
+        for microbatch in &self.plan.microbatches {
+            let distance = |id: &&MicrobatchId| {
+                let other = self.plan.microbatch(**id);
+                let is_other = other.bucket != microbatch.bucket;
+                (is_other, other.padded.0.abs_diff(microbatch.padded.0))
+            };
+            if let Some(nearest) = measured.iter().min_by_key(distance) {
+                *weights.entry(*nearest).or_insert(0.0) += share;
+            }
+        }
+        weights
+    }
+
+    /// What copies leave of the speed of compute; none where that is all of it.
+    fn compute_rate(&self) -> Option<f64> {
+        let pairs = &self.measured.beside_copies;
+        let sum = |of: fn(&(Span, Span)) -> Span| pairs.iter().map(|p| ms(of(p))).sum::<f64>();
+        let (alone, beside) = (sum(|p| p.0), sum(|p| p.1));
+        let rate = if beside > 0.0 { alone / beside } else { 1.0 };
+        (rate < COMPUTE_RATE_TOLD).then(|| rounded(rate))
+    }
+
+    /// Pieces of a forward beside a training, by what they overlapped with.
+    fn overlaps(&self) -> Vec<Overlapped> {
+        let alone = |stage| -> BTreeMap<MicrobatchId, f64> {
+            let times = self.times(&self.measured.alone, stage).into_iter();
+            times.map(|(id, times)| (id, median(&times))).collect()
+        };
+        let (forwards, trains) = (alone(Stage::Forward), alone(Stage::Train));
+        let of = |s: &Spanned| match s.stage {
+            Stage::Forward => forwards.get(&s.microbatch).copied(),
+            _ => trains.get(&s.microbatch).copied(),
+        };
+        let spans = &self.measured.side_by_side;
+        let mut overlaps = Vec::new();
+        for (piece, mine) in spans.iter().enumerate() {
+            for other in spans.iter().filter(|other| other.stage != mine.stage) {
+                let (from, to) = (mine.from.max(other.from), mine.to.min(other.to));
+                if let (true, Some(a), Some(b)) = (from < to, of(mine), of(other)) {
+                    overlaps.push(Overlapped {
+                        alone: a,
+                        is_forward: mine.stage == Stage::Forward,
+                        other: b,
+                        together: ms(to - from),
+                        took: ms(mine.to - mine.from),
+                        piece,
+                    });
+                }
+            }
+        }
+        overlaps
     }
 
     fn copies(&self, stage: Stage) -> Vec<(u64, f64)> {
@@ -417,6 +480,12 @@ fn spread(ratios: impl Iterator<Item = f64>) -> f64 {
         .collect();
     (squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt()
 }
+
+/// A measured size counts for as much as this at least: sizes between are asked for too.
+const WEIGHT_MIN: f64 = 0.01;
+
+/// Copies that leave compute this speed or more slow nothing worth telling.
+const COMPUTE_RATE_TOLD: f64 = 0.97;
 
 /// Six digits: more would be noise.
 fn rounded(x: f64) -> f64 {

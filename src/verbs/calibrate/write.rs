@@ -133,16 +133,24 @@ impl Calibrated {
                 .bandwidth_in
                 .map_or_else(String::new, |rate| format!(" out, {:.2} GB/s in", gb(rate)));
             lines.push(format!(
-                "link {}: {:.2} GB/s{inward}, {:.3} ms latency, beside compute",
+                "link {}: {:.2} GB/s{inward}, {:.3} ms latency, beside compute{}",
                 transport_name(*transport),
                 gb(link.bandwidth),
-                link.latency_ms
+                link.latency_ms,
+                link.compute_rate.map_or_else(String::new, |rate| {
+                    format!(", which then goes at {rate:.3} of its speed")
+                })
             ));
         }
         for t in &self.together {
             lines.push(format!(
                 "{} forwards + {} trainings on one device: each forward at {:.3} of its speed alone, each training at {:.3} ({} pieces)",
                 t.forwards, t.trains, t.forward_rate, t.train_rate, t.pieces
+            ));
+        }
+        if let Some(ratio) = self.sharing.as_ref().and_then(|s| s.kernel_ratio) {
+            lines.push(format!(
+                "the device takes turns by kernels: {ratio:.2} of a training for each of a forward"
             ));
         }
         for (device, free) in &self.free {

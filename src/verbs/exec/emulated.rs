@@ -61,6 +61,10 @@ fn devices(ready: &Ready) -> Option<DeviceSharing> {
             .collect()
     };
     Some(DeviceSharing {
+        kernel_ratio: sharing.kernel_ratio,
+        beside_copy: link(ready)
+            .and_then(|link| link.compute_rate)
+            .unwrap_or(1.0),
         speeds: (0..=file.policy.targets).map(row).collect(),
         targets: map.targets,
         drafters: map.drafters,

@@ -13,6 +13,10 @@ pub struct DeviceSharing {
     pub drafters: Vec<usize>,
     /// Speeds of a forward and of a training, as shares of those alone, by `[forwards][trainings]` under way.
     pub speeds: Vec<Vec<(f64, f64)>>,
+    /// Kernels of a training for each of a forward, where speeds are shared by the length of kernels.
+    pub kernel_ratio: Option<f64>,
+    /// What a copy leaves of all speeds on its worker's device.
+    pub beside_copy: f64,
 }
 
 /// What a worker does on a device.
@@ -20,6 +24,7 @@ pub struct DeviceSharing {
 pub(super) enum Work {
     Forward,
     Train,
+    Apply,
 }
 
 /// The devices of a run; a worker that has one alone has none here.
@@ -35,7 +40,7 @@ impl Devices {
         let count = all.clone().max().map_or(0, |last| last + 1);
         let shared = |device: usize| all.clone().filter(|&&at| at == device).count() > 1;
         let devices: Vec<Option<Arc<Device>>> = (0..count)
-            .map(|at| shared(at).then(|| Arc::new(Device::new(sharing.speeds.clone()))))
+            .map(|at| shared(at).then(|| Arc::new(Device::new(sharing))))
             .collect();
         let of = |workers: &[usize]| workers.iter().map(|&at| devices[at].clone()).collect();
         Self {
@@ -61,9 +66,12 @@ pub(super) struct Device {
 }
 
 impl Device {
-    fn new(speeds: Vec<Vec<(f64, f64)>>) -> Self {
+    fn new(sharing: &DeviceSharing) -> Self {
         let state = State {
-            speeds,
+            speeds: sharing.speeds.clone(),
+            kernel_ratio: sharing.kernel_ratio,
+            beside_copy: sharing.beside_copy,
+            copies: 0,
             at: Time::ZERO,
             entered: 0,
             running: Vec::new(),
@@ -98,6 +106,21 @@ impl Device {
         }
     }
 
+    /// Runs `copy`, beside which all work goes slower.
+    pub(super) fn beside<T>(&self, ordered: Ordered, copy: impl FnOnce() -> T) -> T {
+        self.change_copies(ordered, 1);
+        let copied = copy();
+        self.change_copies(ordered, -1);
+        copied
+    }
+
+    fn change_copies(&self, ordered: Ordered, by: i32) {
+        let mut state = self.lock();
+        state.advance(ordered.clock.now());
+        state.copies += by;
+        self.changed.notify_all();
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,6 +133,9 @@ const CLOSE: std::time::Duration = std::time::Duration::from_micros(200);
 #[derive(Debug)]
 struct State {
     speeds: Vec<Vec<(f64, f64)>>,
+    kernel_ratio: Option<f64>,
+    beside_copy: f64,
+    copies: i32,
     at: Time,
     entered: u64,
     running: Vec<Running>,
@@ -119,6 +145,8 @@ struct State {
 struct Running {
     number: u64,
     work: Work,
+    /// Time that all of it takes alone. (ns)
+    alone: f64,
     /// Time that it would still take alone. (ns)
     remaining: f64,
 }
@@ -130,6 +158,7 @@ impl State {
         self.running.push(Running {
             number: self.entered,
             work,
+            alone: alone.as_ns() as f64,
             remaining: alone.as_ns() as f64,
         });
         self.entered
@@ -162,13 +191,37 @@ impl State {
     fn speed(&self, of: &Running) -> f64 {
         let forwards = self.running.iter().filter(|r| r.work == Work::Forward);
         let forwards = forwards.count();
+        let trains = self.running.len() - forwards;
         let row = self.speeds.get(forwards);
-        let listed = row.and_then(|row| row.get(self.running.len() - forwards));
+        let listed = row.and_then(|row| row.get(trains));
         let even = 1.0 / self.running.len() as f64;
         let (forward, train) = listed.copied().unwrap_or((even, even));
-        match of.work {
-            Work::Forward => forward,
-            Work::Train => train,
+        let share = if self.copies > 0 {
+            self.beside_copy
+        } else {
+            1.0
+        };
+        let takes_turns = forwards > 0 && trains > 0;
+        match self.kernel_ratio.filter(|_| takes_turns) {
+            Some(ratio) if self.running.iter().all(|r| r.work != Work::Apply) => {
+                let total = forwards as f64 * forward + trains as f64 * train;
+                let lengths: f64 = self.running.iter().map(|r| r.kernel(ratio)).sum();
+                share * total * of.kernel(ratio) / lengths.max(1.0)
+            }
+            _ => match of.work {
+                Work::Forward => share * forward,
+                Work::Train | Work::Apply => share * train,
+            },
+        }
+    }
+}
+
+impl Running {
+    /// The length of its kernels, in those of a forward that takes as long.
+    fn kernel(&self, ratio: f64) -> f64 {
+        match self.work {
+            Work::Forward => self.alone,
+            Work::Train | Work::Apply => self.alone / ratio,
         }
     }
 }
@@ -184,6 +237,9 @@ mod tests {
     fn state(speeds: Vec<Vec<(f64, f64)>>) -> State {
         State {
             speeds,
+            kernel_ratio: None,
+            beside_copy: 0.5,
+            copies: 0,
             at: Time::ZERO,
             entered: 0,
             running: Vec::new(),
@@ -220,11 +276,25 @@ mod tests {
     }
 
     #[test]
+    fn kernels_and_copies_change_speeds() {
+        let mut state = state(Vec::new());
+        state.kernel_ratio = Some(1.0);
+        let forward = state.enter(at(0), Work::Forward, Span::from_ns(300));
+        let train = state.enter(at(0), Work::Train, Span::from_ns(100));
+        assert_eq!(state.left(forward), Some(Span::from_ns(400)));
+        assert_eq!(state.left(train), Some(Span::from_ns(400)));
+        state.copies = 1;
+        assert_eq!(state.left(train), Some(Span::from_ns(800)));
+    }
+
+    #[test]
     fn whoever_has_a_device_alone_is_not_slowed() {
         let devices = Devices::new(&DeviceSharing {
             targets: vec![0, 1],
             drafters: vec![2, 2],
             speeds: Vec::new(),
+            kernel_ratio: None,
+            beside_copy: 1.0,
         });
         assert!(devices.of_target(0).is_none() && devices.of_target(1).is_none());
         assert!(devices.of_drafter(0).is_some() && devices.of_drafter(7).is_none());

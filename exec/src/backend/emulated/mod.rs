@@ -190,8 +190,12 @@ impl Backend for Emulated {
         Ok(Box::new(self.stand_in(self.devices.of_drafter(id.index()))))
     }
 
-    fn copier(&self, _: WorkerId) -> Result<Box<dyn Copier<Payload>>, WorkError> {
-        Ok(Box::new(self.stand_in(None)))
+    fn copier(&self, end: WorkerId) -> Result<Box<dyn Copier<Payload>>, WorkError> {
+        let device = match end {
+            WorkerId::Target(id) => self.devices.of_target(id.index()),
+            WorkerId::Drafter(id) => self.devices.of_drafter(id.index()),
+        };
+        Ok(Box::new(self.stand_in(device)))
     }
 }
 
@@ -236,12 +240,17 @@ impl Copier<Payload> for StandIn {
             Leg::Stage => times.stage[job.microbatch.index()],
             Leg::Fetch => times.fetch[job.microbatch.index()],
         };
-        match &self.links {
+        let device = self.device.clone();
+        let mut transfer = || match &self.links {
             Some(links) => links[job.leg as usize].transfer(service, job.ordered),
             None => {
                 self.free_at = job.ordered.at.max(self.free_at) + service;
                 job.ordered.clock.wait_until(self.free_at);
             }
+        };
+        match device {
+            Some(device) => device.beside(job.ordered, &mut transfer),
+            None => transfer(),
         }
         Ok(copy)
     }
@@ -256,7 +265,7 @@ impl DrafterWorker<Payload> for StandIn {
     }
 
     fn apply(&mut self, job: ApplyJob, _: &[DrafterId]) -> Result<(), WorkError> {
-        self.work(Work::Train, job.ordered, self.emulation.times.apply);
+        self.work(Work::Apply, job.ordered, self.emulation.times.apply);
         Ok(())
     }
 }

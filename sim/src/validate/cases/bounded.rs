@@ -32,24 +32,29 @@ fn lossy(mean_between_ms: f64, servers: u16, places: u32) -> Line {
 }
 
 fn losses() -> Vec<Case> {
-    let lost = measure("P_block", Run::blocked_targets).out_of(1.0);
+    let lost = measure("P_block", Run::blocked_targets)
+        .out_of(1.0)
+        .as_drawn();
     let one = vec![
         lost,
-        measure("throughput", Run::throughput),
+        measure("throughput", Run::throughput).as_drawn(),
         measure("L", in_system),
         measure("W", Run::stay),
     ];
-    let none = vec![lost, measure("mean_busy_servers", Run::busy_drafters)];
+    let none = vec![
+        lost,
+        measure("mean_busy_servers", Run::busy_drafters).as_drawn(),
+    ];
     let several = vec![
         lost,
-        measure("throughput", Run::throughput),
+        measure("throughput", Run::throughput).as_drawn(),
         measure("L", in_system),
         measure("Lq", |r| in_system(r) - r.busy_drafters()),
         measure("Wq_accepted", Run::wait),
     ];
     vec![
         sampled("MM1K", "", LOSS, lossy(1.0 / 1.2, 1, 12), 400_000, one),
-        sampled("MMcc_ErlangB", "", LOSS, lossy(0.25, 5, 5), 200_000, none),
+        sampled("MMcc_ErlangB", "", LOSS, lossy(0.25, 5, 5), 400_000, none),
         sampled("MMcK", "", LOSS, lossy(0.2, 5, 17), 1_500_000, several),
     ]
 }
@@ -65,9 +70,13 @@ fn tandems() -> Vec<Case> {
             ..Line::new((1, law(1.0 / rate)), Some(buffer + 1), (1, law(1.0)))
         };
         let before = after.clone().with_credits(buffer + 1);
-        let mut measures = vec![measure("throughput", Run::throughput)];
+        let mut measures = vec![measure("throughput", Run::throughput).as_drawn()];
         if buffer == 12 {
-            measures.push(measure("P_station2_starved", Run::starved_drafters).out_of(1.0));
+            measures.push(
+                measure("P_station2_starved", Run::starved_drafters)
+                    .out_of(1.0)
+                    .as_drawn(),
+            );
         }
         let how = "admission = reserve: a target asks for its slot before the forward";
         cases.push(sampled(
@@ -75,11 +84,15 @@ fn tandems() -> Vec<Case> {
             parameters.clone(),
             how,
             before,
-            200_000,
+            400_000,
             measures.clone(),
         ));
         if buffer == 12 {
-            measures.push(measure("P_station1_blocked", Run::blocked_targets).out_of(1.0));
+            measures.push(
+                measure("P_station1_blocked", Run::blocked_targets)
+                    .out_of(1.0)
+                    .as_drawn(),
+            );
         }
         let how = "admission = block: a target asks for its slot after the forward and holds the hidden states";
         cases.push(sampled(
@@ -87,7 +100,7 @@ fn tandems() -> Vec<Case> {
             parameters,
             how,
             after,
-            200_000,
+            400_000,
             measures,
         ));
     }
@@ -123,11 +136,15 @@ fn of_shape(shape: (u16, u32, u16, f64, f64), name: &'static str, admission: Adm
         Admission::Reserve => (in_system, "admission = reserve"),
     };
     let measures: Vec<Measure> = vec![
-        measure("throughput", Run::throughput),
+        measure("throughput", Run::throughput).as_drawn(),
         measure("mean_store", stored),
         measure("mean_wait_in_store", Run::wait),
-        measure("mean_starved_drafters", Run::starved_drafters).out_of(drafters.into()),
-        measure("mean_held_targets", Run::blocked_targets).out_of(targets.into()),
+        measure("mean_starved_drafters", Run::starved_drafters)
+            .out_of(drafters.into())
+            .as_drawn(),
+        measure("mean_held_targets", Run::blocked_targets)
+            .out_of(targets.into())
+            .as_drawn(),
     ];
     sampled(name, parameters(shape), how, line, 2_000_000, measures)
 }

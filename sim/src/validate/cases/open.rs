@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend([shared_link(&[1.0], 1_200_000, "every transfer alike")]);
     cases.extend([shared_link(
         &[0.5, 1.5],
-        8_000_000,
+        12_000_000,
         "half of the transfers three times as long",
     )]);
     cases.extend([three_constant_servers()]);
@@ -51,7 +51,7 @@ fn markov_tails() -> Case {
     ];
     let how = "the same line, run longer for its tail";
     let line = open(1.25, (1, Law::exponential(1.0)));
-    sampled("MM1", "", how, line, 50_000_000, measures)
+    sampled("MM1", "", how, line, 64_000_000, measures)
 }
 
 fn several_servers() -> Case {
@@ -152,7 +152,7 @@ fn orders() -> Vec<Case> {
     let first = "3 buckets lambda=.2/.1/.05 constant S=1/3/6; one server; non-preemptive; FIFO";
     let conserved = || vec![measure("sum rho_i*Wq_i", weighted)];
     let priority = || by_bucket(Take::Shortest);
-    let items = 4_000_000;
+    let items = 3_500_000;
     vec![
         sampled(
             "MG1_priority",
