@@ -3,6 +3,7 @@
 //! FOLDER holds the others' programs, built, and `trace.bin`, the work that all replay; each prints a line of JSON with `n`, `cpu_s` and
 //! five integers that must agree. What is not there is left out. In every round each runs once, so that a busy machine slows all alike;
 //! ratios are medians over rounds of ratios within a round, by processor time.
+#![allow(clippy::print_stdout, reason = "a program for the terminal")]
 
 mod cases;
 

@@ -2,6 +2,7 @@
 //!
 //! Each row is a process of its own, so that its peak of resident memory is its own. `work` is what the plan and the service times take,
 //! which are made before the run; `run` is what simulating adds to it.
+#![allow(clippy::print_stdout, reason = "a program for the terminal")]
 
 mod cases;
 

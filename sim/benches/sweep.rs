@@ -1,6 +1,7 @@
 //! A sweep of the reference scenario: `cargo bench --bench sweep -- [POINTS]`, 20,000 microbatches a point, all metrics.
 //!
 //! Points differ in preset, split and depth, as in a search by hand. Work is prepared once, each order of it once.
+#![allow(clippy::print_stdout, reason = "a program for the terminal")]
 
 mod cases;
 

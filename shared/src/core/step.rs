@@ -1,6 +1,6 @@
 //! Drafters train, and optimizer steps are applied.
 
-use super::touched::Stage;
+use super::touched::{Members, Stage};
 use super::{Action, Actions, Core, Group, Phase, Status};
 use crate::id::{DrafterId, MicrobatchId, StepId};
 use crate::policy::{Assignment, Barrier};
@@ -8,9 +8,8 @@ use crate::policy::{Assignment, Barrier};
 impl Core {
     /// Lets idle drafters train on what they hold for the step under way.
     pub(super) fn train(&mut self, out: &mut Actions) {
-        let mut next = 0;
-        while let Some(i) = self.touched.drafters.at_or_after(next) {
-            next = i + 1;
+        let mut touched = Members::default();
+        while let Some(i) = touched.next(&self.touched.drafters) {
             let drafter = DrafterId::from_index(i);
             if let Some(id) = self.next_training(drafter) {
                 self.begin_training(drafter, id, out);
@@ -99,9 +98,8 @@ impl Core {
     }
 
     fn apply_to_each(&mut self, out: &mut Actions) {
-        let mut next = 0;
-        while let Some(i) = self.touched.drafters.at_or_after(next) {
-            next = i + 1;
+        let mut touched = Members::default();
+        while let Some(i) = touched.next(&self.touched.drafters) {
             let drafter = DrafterId::from_index(i);
             let d = &self.state.drafters[i];
             let idle = d.is_present() && d.training.is_none() && !d.applying;

@@ -1,7 +1,7 @@
 //! Drafters take hidden states.
 
 use super::settle::take_out;
-use super::touched::Stage;
+use super::touched::{Members, Stage};
 use super::{Action, Actions, Core, Status};
 use crate::id::{DrafterId, MicrobatchId};
 use crate::policy::{Assignment, Placement, Queue, Release, Transport};
@@ -41,9 +41,8 @@ impl Core {
 
     /// Keeps the list of drafters with room, in the order in which they got it.
     fn refresh_idle(&mut self) {
-        let mut next = 0;
-        while let Some(d) = self.touched.drafters.at_or_after(next) {
-            next = d + 1;
+        let mut touched = Members::default();
+        while let Some(d) = touched.next(&self.touched.drafters) {
             let drafter = DrafterId::from_index(d);
             let idle = &self.state.idle_drafters;
             let listed = !idle.is_empty() && idle.contains(&drafter);

@@ -44,8 +44,8 @@ pub(super) struct Touched {
     due: u8,
     /// Stages that this run's policy has.
     possible: u8,
-    /// The stage with which going round goes on.
-    next: u32,
+    /// Stages that come later in the round under way.
+    ahead: u8,
     pub(super) targets: WorkerSet,
     pub(super) drafters: WorkerSet,
 }
@@ -57,7 +57,7 @@ impl Touched {
         Self {
             due: 0,
             possible: if deals { all } else { all & !Stage::Deal.bit() },
-            next: 0,
+            ahead: all,
             targets: WorkerSet::new(targets),
             drafters: WorkerSet::new(drafters),
         }
@@ -65,7 +65,7 @@ impl Touched {
 
     /// A new event begins.
     pub(super) fn clear(&mut self) {
-        (self.due, self.next) = (0, 0);
+        (self.due, self.ahead) = (0, u8::MAX);
         self.targets.clear();
         self.drafters.clear();
     }
@@ -80,18 +80,18 @@ impl Touched {
     /// The next stage due, going round; it is due no more.
     #[inline]
     pub(super) fn next_due(&mut self) -> Option<Stage> {
-        let later = self.due & (u8::MAX << self.next);
+        let later = self.due & self.ahead;
         let among = if later == 0 { self.due } else { later };
         let stage = *Stage::ALL.get(among.trailing_zeros() as usize)?;
         self.due &= !stage.bit();
-        self.next = stage as u32 + 1;
+        self.ahead = !(stage.bit() | (stage.bit() - 1));
         Some(stage)
     }
 
     /// Anything may have become possible for anybody.
     pub(super) fn everything(&mut self) {
         self.due(&Stage::ALL);
-        self.next = 0;
+        self.ahead = u8::MAX;
         self.targets.fill();
         self.drafters.fill();
     }
@@ -166,26 +166,30 @@ impl WorkerSet {
         self.words[worker / 64] & (1 << (worker % 64)) != 0
     }
 
-    /// The first member from `worker` on: a loop over members that may grow meanwhile.
-    pub(super) fn at_or_after(&self, worker: usize) -> Option<usize> {
-        let first = worker / 64;
-        let mut word = self.words.get(first)? & (u64::MAX << (worker % 64));
-        let mut at = first;
-        while word == 0 {
-            at += 1;
-            word = *self.words.get(at)?;
-        }
-        Some(at * 64 + word.trailing_zeros() as usize)
-    }
-
     /// Its members, lowest first.
     fn iter(&self) -> impl Iterator<Item = usize> {
-        let mut next = 0;
-        std::iter::from_fn(move || {
-            let worker = self.at_or_after(next)?;
-            next = worker + 1;
-            Some(worker)
-        })
+        let mut members = Members::default();
+        std::iter::from_fn(move || members.next(self))
+    }
+}
+
+/// Goes through a set, lowest first, while others may change it: a word's members are those it had when the word was reached.
+#[derive(Default)]
+pub(super) struct Members {
+    left: u64,
+    words: usize,
+}
+
+impl Members {
+    #[inline]
+    pub(super) fn next(&mut self, set: &WorkerSet) -> Option<usize> {
+        while self.left == 0 {
+            self.left = *set.words.get(self.words)?;
+            self.words += 1;
+        }
+        let bit = self.left.trailing_zeros() as usize;
+        self.left &= self.left - 1;
+        Some((self.words - 1) * 64 + bit)
     }
 }
 
@@ -201,11 +205,10 @@ mod tests {
         }
         assert!(set.iter().eq([0, 63, 64, 129]));
         assert!(set.contains(64) && !set.contains(65));
-        assert_eq!(set.at_or_after(65), Some(129));
         set.fill();
         assert!(set.iter().eq(0..130));
         set.clear();
-        assert_eq!(set.at_or_after(0), None);
+        assert_eq!(set.iter().next(), None);
     }
 
     #[test]

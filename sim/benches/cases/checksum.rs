@@ -8,17 +8,17 @@ use sim::simulate;
 
 /// What every implementation of the pipeline must agree on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checksum {
+pub(crate) struct Checksum {
     /// Until the last microbatch counted is trained. (ns)
-    pub makespan: u64,
+    pub(crate) makespan: u64,
     /// Targets' time blocked. (ns)
-    pub blocked: u64,
+    pub(crate) blocked: u64,
     /// Drafters' time starved. (ns)
-    pub starved: u64,
+    pub(crate) starved: u64,
     /// The store's length over time. (microbatches x ns)
-    pub area: u64,
+    pub(crate) area: u64,
     /// Optimizer steps.
-    pub steps: u64,
+    pub(crate) steps: u64,
 }
 
 /// Sums what has ended by the time the `until`-th microbatch is trained.
@@ -76,7 +76,7 @@ impl Counter {
 
 impl Checksum {
     /// The checksum of a case of 5 targets and 3 drafters, up to the `until`-th microbatch trained.
-    pub fn of(case: &Case, until: u32) -> Self {
+    pub(crate) fn of(case: &Case, until: u32) -> Self {
         let mut counter = Counter {
             until,
             trained: 0,

@@ -2,7 +2,7 @@
 //!
 //! `pipeline` is the line that other frameworks simulate (sim/tests/pipeline.rs): six buckets round robin, 5 targets, 3 drafters, nothing
 //! travels. `reference` is the reference scenario's shape: hidden states travel, steps end at a barrier.
-#![allow(dead_code, reason = "each benchmark uses some of it")]
+#![allow(dead_code, unused_imports, reason = "each benchmark uses some of it")]
 
 mod checksum;
 
@@ -17,14 +17,14 @@ use sim::{Devices, FaultList, Links, Machine, Nobody, Resolved, ServiceTimes, pr
 use std::sync::Arc;
 
 /// A case ready to run: only the simulation itself is timed.
-pub struct Case {
-    pub plan: Arc<Plan>,
+pub(crate) struct Case {
+    pub(crate) plan: Arc<Plan>,
     policy: Policy,
     service: Arc<ServiceTimes>,
     links: Links,
 }
 
-pub use checksum::Checksum;
+pub(crate) use checksum::Checksum;
 
 const GRAD_ACCUM: u32 = 4;
 
@@ -44,7 +44,7 @@ impl Case {
     }
 
     /// Simulates it; returns a number that hangs on the whole run.
-    pub fn run(&self, with_metrics: bool) -> u32 {
+    pub(crate) fn run(&self, with_metrics: bool) -> u32 {
         let (mut core, machine) = (self.core(), self.machine());
         if with_metrics {
             let mut meter = Meter::new(&core, Detail::default());
@@ -61,12 +61,12 @@ impl Case {
 }
 
 /// The line of the other frameworks, of recorded `(service_ns << 3) | bucket` words.
-pub fn pipeline(words: &[u64]) -> Case {
+pub(crate) fn pipeline(words: &[u64]) -> Case {
     line(words.iter().copied(), 5, 3)
 }
 
 /// The same line with so many workers, five targets to three drafters, and as many slots for each; drawn work.
-pub fn scaled(workers: u16, microbatches: u64) -> Case {
+pub(crate) fn scaled(workers: u16, microbatches: u64) -> Case {
     const MEANS_MS: [u64; 16] = [
         20, 35, 52, 20, 70, 35, 110, 20, 35, 52, 155, 20, 35, 52, 70, 110,
     ];
@@ -126,7 +126,7 @@ fn line(words: impl Iterator<Item = u64>, targets: u16, drafters: u16) -> Case {
 }
 
 /// The reference scenario under one of its policies.
-pub fn reference(name: &str) -> Case {
+pub(crate) fn reference(name: &str) -> Case {
     let point = reference_point(name);
     let lengths = sim::draw_lengths(&point.workload, point.seed).expect("drawn lengths");
     let work = prepare(&point, &lengths).expect("work");
@@ -139,7 +139,7 @@ pub fn reference(name: &str) -> Case {
 }
 
 /// The same, not prepared yet.
-pub fn reference_point(name: &str) -> Resolved {
+pub(crate) fn reference_point(name: &str) -> Resolved {
     let table: toml::Table =
         toml::from_str(include_str!("../../../scenarios/reference.toml")).expect("a scenario");
     fn section<T: serde::de::DeserializeOwned>(table: &toml::Table, key: &str) -> T {
@@ -158,12 +158,12 @@ pub fn reference_point(name: &str) -> Resolved {
 }
 
 /// The recorded work of the pipeline: 20,000 microbatches.
-pub fn recorded() -> Vec<u64> {
+pub(crate) fn recorded() -> Vec<u64> {
     words(include_bytes!("../../tests/data/pipeline.bin"))
 }
 
 /// Little-endian words.
-pub fn words(bytes: &[u8]) -> Vec<u64> {
+pub(crate) fn words(bytes: &[u8]) -> Vec<u64> {
     bytes
         .chunks_exact(8)
         .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
@@ -171,14 +171,14 @@ pub fn words(bytes: &[u8]) -> Vec<u64> {
 }
 
 /// Processor time of this thread so far. (s)
-pub fn cpu_seconds() -> f64 {
+pub(crate) fn cpu_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux's schedstat");
     let ns = text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
     ns.expect("nanoseconds on a processor") / 1e9
 }
 
 /// Processor time of all threads so far. (s)
-pub fn cpu_seconds_of_all() -> f64 {
+pub(crate) fn cpu_seconds_of_all() -> f64 {
     const TICKS_PER_S: f64 = 100.0;
     let text = std::fs::read_to_string("/proc/self/stat").expect("Linux's stat");
     let (_, fields) = text.rsplit_once(") ").expect("fields after the name");
@@ -188,7 +188,7 @@ pub fn cpu_seconds_of_all() -> f64 {
 }
 
 /// Resident memory of this process, now and at its peak. (MiB)
-pub fn resident_mib() -> (f64, f64) {
+pub(crate) fn resident_mib() -> (f64, f64) {
     let text = std::fs::read_to_string("/proc/self/status").expect("Linux's status");
     let kib = |key: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(key));
@@ -199,12 +199,12 @@ pub fn resident_mib() -> (f64, f64) {
 }
 
 /// Lets the peak of resident memory begin anew.
-pub fn forget_peak() {
+pub(crate) fn forget_peak() {
     std::fs::write("/proc/self/clear_refs", "5").expect("Linux's clear_refs");
 }
 
 /// The median; sorts.
-pub fn median(numbers: &mut [f64]) -> f64 {
+pub(crate) fn median(numbers: &mut [f64]) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers[numbers.len() / 2]
 }

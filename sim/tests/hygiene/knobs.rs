@@ -35,6 +35,19 @@ const COMPOSED: [&str; 3] = [
     "policy.placement = 'drafter'",
 ];
 
+const PINNED: [&str; 3] = [
+    "policy.placement = 'host'",
+    "policy.transport = 'host-pinned'",
+    "hardware.host_pinned.bandwidth = '0.2 GB/s'",
+];
+
+const PINNED_SHARED: [&str; 4] = [
+    PINNED[0],
+    PINNED[1],
+    PINNED[2],
+    "hardware.host_pinned.shared = true",
+];
+
 const KNOBS: &[Knob] = &[
     ("seed", &[], ["1", "2"], Trace),
     // [workload]
@@ -160,9 +173,9 @@ const KNOBS: &[Knob] = &[
         Trace,
     ),
     (
-        "hardware.p2p.bandwidth_in",
-        &[],
-        ["'4 GB/s'", "'1 GB/s'"],
+        "hardware.host_pinned.bandwidth_in",
+        &PINNED,
+        ["'2 GB/s'", "'1 GB/s'"],
         Trace,
     ),
     // Nothing travels by it: a measurement that a box keeps.
@@ -174,26 +187,28 @@ const KNOBS: &[Knob] = &[
     ),
     (
         "hardware.sharing.rates",
-        &["hardware.gpus = 3"],
+        &["hardware.gpus = 1"],
         [
-            "[{ forwards = 1, trains = 1, forward_rate = 0.5 }]",
-            "[{ forwards = 1, trains = 1, forward_rate = 0.8 }]",
+            "[{ forwards = 3, trains = 0, forward_rate = 0.3 }]",
+            "[{ forwards = 3, trains = 0, forward_rate = 0.4 }]",
         ],
         Trace,
     ),
-    ("hardware.p2p.latency_ms", &[], ["0.0", "1.0"], Trace),
     (
-        "hardware.p2p.shared",
-        &["hardware.p2p.bandwidth = '0.2 GB/s'"],
+        "hardware.host_pinned.latency_ms",
+        &PINNED,
+        ["0.0", "1.0"],
+        Trace,
+    ),
+    (
+        "hardware.host_pinned.shared",
+        &PINNED,
         ["false", "true"],
         Trace,
     ),
     (
-        "hardware.p2p.duplex",
-        &[
-            "hardware.p2p.bandwidth = '0.2 GB/s'",
-            "hardware.p2p.shared = true",
-        ],
+        "hardware.host_pinned.duplex",
+        &PINNED_SHARED,
         ["true", "false"],
         Trace,
     ),
@@ -345,7 +360,7 @@ const KNOBS: &[Knob] = &[
     ("policy.barrier", &[], ["'all'", "'none'"], Trace),
     (
         "policy.tail",
-        &["training.grad_accum = 7"],
+        &["training.grad_accum = 9"],
         ["'short'", "'drop'"],
         Trace,
     ),
@@ -460,7 +475,7 @@ fn no_knob_is_forgotten() {
         keys::<Training>("training"),
         keys::<Model>("model"),
         keys::<Hardware>("hardware"),
-        keys::<Link>("hardware.p2p"),
+        keys::<Link>("hardware.host_pinned"),
         keys::<Sharing>("hardware.sharing"),
         keys::<Costs>("costs"),
         keys::<sim::spec::StageCost>("costs.target"),
