@@ -23,6 +23,8 @@ pub(crate) enum Verb {
     Eval(EvalArgs),
     /// Let the target answer prompts, or write them itself: data to train its drafter on
     Regenerate(RegenerateArgs),
+    /// Measure on this machine what the work of a scenario's policies costs, for sim and the emulated backend to read
+    Calibrate(CalibrateArgs),
     /// Search, calibrate and train on text found on this machine, and compare prediction with measurement
     Quickstart(QuickstartArgs),
     /// Tokenise the data of [exec.data] once, into a store that later runs map
@@ -31,12 +33,22 @@ pub(crate) enum Verb {
     Check(CheckArgs),
     /// Feed a trace to the scheduling core again and compare every decision
     Replay(ReplayArgs),
+    /// Turn a recorded run into a file for Perfetto or Chrome's tracing page
+    Trace(TraceArgs),
+    /// Say why one policy beats another on the same work, by stage and by what its workers wait for
+    Explain(ExplainArgs),
     /// Compare a simulated trace with an executed one, stage by stage
     Compare(CompareArgs),
+    /// Measure this machine's GPUs and the links between them, for scenarios to merge
+    Box(BoxArgs),
+    /// Calibrate, predict every policy of a scenario, run every one, and say how far the predictions were off
+    Twin(TwinArgs),
     /// Train with one key varied over several seeds, and compare the drafters
     Ablate(AblateArgs),
     /// Say whether vLLM and SGLang would load a drafter, and why not
     Inspect(InspectArgs),
+    /// Hold the simulator against exact results of queueing theory
+    Validate(ValidateArgs),
 }
 
 /// Arguments of `dflash sim`
@@ -57,7 +69,7 @@ pub(crate) struct SimArgs {
     /// Refuse scenarios with more points than this
     #[arg(long, value_name = "N", default_value_t = crate::config::POINTS_MAX)]
     pub(crate) max_points: u64,
-    /// Write the trace of the best point as trace.txt
+    /// Write the trace of the best point as trace.txt, and as trace.json.gz for Perfetto
     #[arg(long)]
     pub(crate) trace: bool,
     /// Leave out figures and the HTML report
@@ -222,6 +234,35 @@ pub(crate) struct RegenerateArgs {
     pub(crate) sets: Vec<String>,
 }
 
+/// Arguments of `dflash calibrate`
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    /// Scenario files, or one policy file, whose work is measured; several merge left to right
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Set a key after the files are merged, e.g. workload.samples=500
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Where to measure
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) backend: BackendArg,
+    /// Directory for costs.toml and calibration.csv [default: reports/NAME-calibration]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Microbatches of each bucket, from its smallest to its largest
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) per_bucket: u8,
+    /// Times that each piece of work is repeated, its first use aside
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repeats: u32,
+    /// How long workers that share a device are watched beside each other, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) window_ms: u64,
+    /// Refuse scenarios with more points than this
+    #[arg(long, value_name = "N", default_value_t = crate::config::POINTS_MAX)]
+    pub(crate) max_points: u64,
+}
+
 /// Arguments of `dflash quickstart`
 #[derive(Debug, Args)]
 pub(crate) struct QuickstartArgs {
@@ -285,6 +326,37 @@ pub(crate) struct ReplayArgs {
     pub(crate) metrics: Option<MetricsFormat>,
 }
 
+/// Arguments of `dflash trace`
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// The trace, or the folder of a run that holds trace.txt
+    #[arg(value_name = "RUN")]
+    pub(crate) run: PathBuf,
+    /// Where to write [default: trace.json.gz beside the trace]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Arguments of `dflash explain`
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// One policy file, such as best.toml, or a scenario with one point
+    #[arg(value_name = "A")]
+    pub(crate) a: PathBuf,
+    /// The other one, over the same work
+    #[arg(value_name = "B")]
+    pub(crate) b: PathBuf,
+    /// Set a key of both files, e.g. workload.samples=100000
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Replications in which both face the same samples and the same noise
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub(crate) replications: u32,
+    /// Directory for explanation.html and explanation.csv
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
 /// How metrics are printed
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MetricsFormat {
@@ -309,6 +381,52 @@ pub(crate) struct CompareArgs {
     /// Directory for comparison.csv and the figure of predicted and measured times
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// Arguments of `dflash box`
+#[derive(Debug, Args)]
+pub(crate) struct BoxArgs {
+    /// Directory for box.toml and links.csv
+    #[arg(long, value_name = "DIR", default_value = "reports/box")]
+    pub(crate) out: PathBuf,
+}
+
+/// Arguments of `dflash twin`
+#[derive(Debug, Args)]
+pub(crate) struct TwinArgs {
+    /// Scenario files; several merge left to right. Without any, what an earlier twin left in --out is compared again
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Set a key after the files are merged
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Where to run
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) backend: BackendArg,
+    /// Directory for the calibration, the policies' traces, twin.csv, stages.csv, runs.csv and the figure [default: reports/NAME-twin]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Runs of each policy; their differences are the noise
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+    /// Largest error of a predicted throughput, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
+    pub(crate) tolerance: f64,
+    /// Take the files' costs as they are
+    #[arg(long)]
+    pub(crate) no_calibration: bool,
+    /// Microbatches of each bucket that calibration measures
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) per_bucket: u8,
+    /// Times that calibration repeats each piece of work
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repeats: u32,
+    /// How long calibration watches workers that share a device, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) window_ms: u64,
+    /// Refuse scenarios with more points than this
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) max_points: u64,
 }
 
 /// Arguments of `dflash ablate`
@@ -369,6 +487,26 @@ pub(crate) struct InspectArgs {
     /// Print every check as a JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Arguments of `dflash validate`
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    /// Run only these cases [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) cases: Vec<String>,
+    /// Seed of all draws
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    pub(crate) seed: u64,
+    /// Run one N-th of the microbatches, with intervals wider in proportion
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) shorter: u32,
+    /// Print every value as a JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write all values to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
 }
 
 /// A serving engine, or both

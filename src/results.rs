@@ -3,28 +3,34 @@
 use crate::failure::Failure;
 use crate::output::OutputDir;
 use crate::scenario::Case;
+use crate::verbs::sim::Searched;
 use shared::core::Activity;
-use sim::{Outcome, Row};
+use sim::{Outcome, Row, Standing, Verdict};
 use std::collections::BTreeSet;
 use std::io::Write;
 
 /// Writes the rows of the cases that were simulated.
-pub(crate) fn write(dir: &OutputDir, cases: &[Case], rows: &[Row]) -> Result<(), Failure> {
+pub(crate) fn write(dir: &OutputDir, searched: &Searched) -> Result<(), Failure> {
+    let cases = &searched.cases;
     let swept: BTreeSet<&str> = cases
         .iter()
         .flat_map(|case| case.swept.keys().map(String::as_str))
         .collect();
     let mut csv = csv::Writer::from_writer(Vec::new());
-    let header = FIXED.iter().copied().chain(swept.iter().copied());
+    let fixed = FIXED.iter().chain(&STANDING).copied();
+    let header = fixed.chain(swept.iter().copied());
     let in_memory = "writing to memory cannot fail";
     csv.write_record(header.map(guarded)).expect(in_memory);
-    for row in rows {
+    for (place, row) in searched.rows.iter().enumerate() {
         let case = &cases[row.index];
-        let cells = cells(case, row).into_iter().chain(
-            swept
-                .iter()
-                .map(|key| case.swept.get(*key).cloned().unwrap_or_default()),
-        );
+        let cells = cells(case, row)
+            .into_iter()
+            .chain(standing(searched, place))
+            .chain(
+                swept
+                    .iter()
+                    .map(|key| case.swept.get(*key).cloned().unwrap_or_default()),
+            );
         csv.write_record(cells.map(|cell| guarded(&cell)))
             .expect(in_memory);
     }
@@ -46,7 +52,7 @@ fn guarded(cell: &str) -> String {
     }
 }
 
-const FIXED: [&str; 60] = [
+const FIXED: [&str; 61] = [
     "scenario",
     "policy",
     "targets",
@@ -87,6 +93,7 @@ const FIXED: [&str; 60] = [
     "mix_windows_at_most_two",
     "mix_longest_run",
     "mix_lag1",
+    "mix_microbatch_lag1",
     "target_busy",
     "target_blocked",
     "target_copy",
@@ -108,6 +115,76 @@ const FIXED: [&str; 60] = [
     "microbatches",
     "steps",
 ];
+
+/// How a row stands in the search, behind the numbers of its first run.
+const STANDING: [&str; 12] = [
+    "standing",
+    "behind_tok_s",
+    "behind_ci_low",
+    "behind_ci_high",
+    "p_slower",
+    "variance_ratio",
+    "warm_up_steps",
+    "left_behind_round",
+    "simulated_microbatches",
+    "fresh_tok_s",
+    "fresh_ci_low",
+    "fresh_ci_high",
+];
+
+/// The cells of [`STANDING`].
+fn standing(searched: &Searched, place: usize) -> Vec<String> {
+    let (row, choice) = (&searched.rows[place], &searched.choice);
+    let ranking = choice.ranking.as_ref();
+    let compared = ranking.and_then(|ranking| ranking.of(place));
+    let f = |x: f64| format!("{x:.3}");
+    let or_empty = |x: Option<f64>| x.filter(|x| x.is_finite()).map(f).unwrap_or_default();
+    let half = compared.and_then(|c| c.half_width);
+    let behind = compared.map(|c| c.difference);
+    let p_slower = compared.map(|c| c.p_slower).filter(|p| p.is_finite());
+    let outcome = row.outcome.as_ref().ok();
+    let warm_up = outcome.and_then(|outcome| outcome.warm_up);
+    let fresh = searched.confirmation.filter(|(best, _)| *best == place);
+    let fresh = fresh.map(|(_, confirmation)| confirmation.throughput);
+    vec![
+        standing_name(searched, place).to_owned(),
+        or_empty(behind),
+        or_empty(behind.zip(half).map(|(mean, half)| mean - half)),
+        or_empty(behind.zip(half).map(|(mean, half)| mean + half)),
+        p_slower.map(|p| format!("{p:.6}")).unwrap_or_default(),
+        or_empty(compared.and_then(|c| c.variance_ratio)),
+        warm_up.map(|w| w.cut.to_string()).unwrap_or_default(),
+        row.left_behind.map(|r| r.to_string()).unwrap_or_default(),
+        row.simulated.to_string(),
+        or_empty(fresh.map(|e| e.mean)),
+        or_empty(fresh.map(|e| e.low())),
+        or_empty(fresh.map(|e| e.high())),
+    ]
+}
+
+/// `best`, `tie`, `slower`, `open`, `excluded`, or `left-behind` after short runs; nothing for what is not done.
+fn standing_name(searched: &Searched, place: usize) -> &'static str {
+    let (row, choice) = (&searched.rows[place], &searched.choice);
+    let ranked = choice.ranking.as_ref().and_then(|r| r.standing(place));
+    if choice.named() == Some(place) {
+        "best"
+    } else if row.verdict() != Verdict::Done {
+        ""
+    } else if choice.excluded.iter().any(|&(i, _)| i == place) {
+        "excluded"
+    } else if row.left_behind.is_some() {
+        "left-behind"
+    } else if choice.ties.contains(&place) {
+        "tie"
+    } else {
+        match ranked {
+            Some(Standing::Slower) => "slower",
+            Some(Standing::Open) => "open",
+            Some(Standing::Tie) => "tie",
+            None => "",
+        }
+    }
+}
 
 /// The fixed cells of a row, in the order of [`FIXED`].
 fn cells(case: &Case, row: &Row) -> Vec<String> {
@@ -201,6 +278,7 @@ fn numbers(row: &Row, outcome: &Outcome) -> Vec<String> {
         share(m.mix.windows_at_most_two),
         m.mix.longest_run.to_string(),
         m.mix.lag1.map(share).unwrap_or_default(),
+        m.mix.microbatch_lag1.map(share).unwrap_or_default(),
         share(m.target_share(Activity::Busy)),
         share(m.target_share(Activity::Blocked)),
         share(m.target_share(Activity::Copying)),

@@ -123,7 +123,10 @@ pub(crate) fn open(files: &[PathBuf], sets: &[String], max: u64) -> Result<Input
     let loaded = load(files, sets)?;
     match loaded.kind()? {
         Kind::Scenario => {
-            let points = loaded.expand(max)?;
+            // Candidates are drawn from spaces of any size.
+            let search = loaded.table().get("search");
+            let is_drawn = search.is_some_and(|search| search.get("candidates").is_some());
+            let points = loaded.expand(if is_drawn { u64::MAX } else { max })?;
             Ok(Input::Scenario { loaded, points })
         }
         Kind::Policy => {
@@ -194,6 +197,8 @@ pub(crate) struct Case {
     pub(crate) swept: BTreeMap<String, String>,
     /// Which policy entry of the scenario.
     pub(crate) entry: usize,
+    /// Which point of the scenario.
+    pub(crate) point: usize,
     /// Lengths of its samples. (tokens)
     pub(crate) lengths: Arc<Vec<u32>>,
     /// How to search among cases.
@@ -213,16 +218,46 @@ pub(crate) fn cases(input: &Input) -> Result<Vec<Case>, Failure> {
                 file,
                 swept: BTreeMap::new(),
                 entry: 0,
+                point: 0,
                 search: Search::default(),
             }])
         }
         Input::Scenario { loaded, points } => {
             let mut cases = Vec::new();
-            for point in points.iter() {
-                cases.push(case(loaded, &point, &mut lengths)?);
+            for (index, point) in points.iter().enumerate() {
+                cases.push(case(loaded, index, &point, &mut lengths)?);
             }
             Ok(cases)
         }
+    }
+}
+
+/// The first case, which says how to search.
+pub(crate) fn first_case(input: &Input) -> Result<Case, Failure> {
+    let first = match input {
+        Input::Policy { .. } => cases(input)?,
+        Input::Scenario { .. } => cases_at(input, &[0])?,
+    };
+    Ok(first.into_iter().next().expect("there is a point"))
+}
+
+/// The cases of these points of a scenario.
+pub(crate) fn cases_at(input: &Input, which: &[usize]) -> Result<Vec<Case>, Failure> {
+    let Input::Scenario { loaded, points } = input else {
+        return cases(input);
+    };
+    let mut lengths = LengthsCache::default();
+    which
+        .iter()
+        .map(|&index| case(loaded, index, &points.point(index), &mut lengths))
+        .collect()
+}
+
+/// The points of what was loaded.
+pub(crate) fn points(input: &Input) -> Option<&Points> {
+    match input {
+        Input::Policy { .. } => None,
+        Input::Scenario { points, .. } => Some(points),
     }
 }
 
@@ -252,7 +287,12 @@ pub(crate) fn data_section(input: &Input) -> Result<DataSection, Failure> {
     Ok(first)
 }
 
-fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Case, Failure> {
+fn case(
+    loaded: &Loaded,
+    index: usize,
+    point: &Point,
+    lengths: &mut LengthsCache,
+) -> Result<Case, Failure> {
     let said: ScenarioFile = loaded.parse_point(point)?;
     let policy = said
         .policy
@@ -286,6 +326,7 @@ fn case(loaded: &Loaded, point: &Point, lengths: &mut LengthsCache) -> Result<Ca
     Ok(Case {
         swept: swept.collect(),
         entry: point.entry,
+        point: index,
         lengths: lengths.of(&file.workload, file.seed, file.exec.as_ref())?,
         search: said.search,
         file,

@@ -1,5 +1,7 @@
 //! The binary from outside: what it prints, what it writes, and its exit codes.
 
+#[path = "cli/ablate.rs"]
+mod ablate;
 #[path = "cli/check.rs"]
 mod check;
 #[path = "cli/compare.rs"]
@@ -10,6 +12,8 @@ mod desk;
 mod eval;
 #[path = "cli/exec.rs"]
 mod exec;
+#[path = "cli/explain.rs"]
+mod explain;
 #[path = "cli/inspect.rs"]
 mod inspect;
 #[path = "cli/prepare.rs"]
@@ -20,7 +24,15 @@ mod refusals;
 mod regenerate;
 #[path = "cli/replay.rs"]
 mod replay;
+#[path = "cli/report.rs"]
+mod report;
 #[path = "cli/resume.rs"]
 mod resume;
 #[path = "cli/sim.rs"]
 mod sim;
+#[path = "cli/trace.rs"]
+mod trace;
+#[path = "cli/twin.rs"]
+mod twin;
+#[path = "cli/validate.rs"]
+mod validate;

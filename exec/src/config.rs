@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod data;
+mod devices;
 mod loss;
 mod observe;
 mod sliding;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 
 pub use checkpoint::{BestBy, CheckpointSection};
 pub use data::{DataSection, TemplateValue};
+pub use devices::DevicesSection;
 pub use loss::{ChecksSection, LossKind, LossSection};
 pub use observe::{ObserveSection, Tensorboard};
 
@@ -41,6 +43,9 @@ pub struct ExecSection {
     /// Who may watch.
     #[serde(default)]
     pub observe: ObserveSection,
+    /// Which GPU each worker is on.
+    #[serde(default, skip_serializing_if = "DevicesSection::is_empty")]
+    pub devices: DevicesSection,
 }
 
 /// A value that no run can have, in the parts of its message.
@@ -63,6 +68,7 @@ impl ExecSection {
         problems.extend(self.loss.problems());
         problems.extend(self.checkpoint.problems());
         problems.extend(self.observe.problems());
+        problems.extend(self.devices.problems());
         let (target, drafter) = (&self.target, &self.drafter);
         let mut least = vec![
             ("exec.data.max_len", self.data.max_len as usize, 1),
@@ -156,6 +162,9 @@ pub struct TargetSection {
     pub captured_layers: usize,
     /// Standard deviation of random weights. Small models need more than large ones for outputs that differ between tokens.
     pub initializer_range: f64,
+    /// Seed of random weights; without it, the file's own seed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
 }
 
 impl Default for TargetSection {
@@ -171,6 +180,7 @@ impl Default for TargetSection {
             target_layer_ids: Vec::new(),
             captured_layers: 3,
             initializer_range: 0.1,
+            seed: None,
         }
     }
 }
@@ -354,6 +364,7 @@ mod tests {
             optimizer: OptimizerSection::default(),
             checkpoint: CheckpointSection::default(),
             observe: ObserveSection::default(),
+            devices: DevicesSection::default(),
             loss: LossSection::default(),
             checks: ChecksSection::default(),
         }

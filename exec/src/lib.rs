@@ -4,6 +4,7 @@
 //! keeps hidden states and counts their bytes.
 
 pub mod backend;
+pub mod calibrate;
 pub mod checkpoint;
 pub mod checks;
 pub mod clock;

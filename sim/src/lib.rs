@@ -5,28 +5,44 @@
 #![forbid(unsafe_code)]
 
 mod bound;
+mod colocated;
+mod devices;
 mod engine;
 mod events;
 mod faults;
 mod lengths;
 mod link;
 mod links;
+mod marginal;
 mod memory;
+mod paired;
 mod run;
 mod search;
 mod service;
 pub mod spec;
 mod stats;
 mod sweep;
+pub mod validate;
+mod works;
 
 pub use bound::Bound;
+pub use colocated::Colocated;
+pub use devices::Devices;
 pub use engine::{End, Machine, Observe, simulate};
 pub use faults::FaultList;
 pub use lengths::draw_lengths;
 pub use links::{Links, MissingLink};
+pub use marginal::{Change, Effect, INDIFFERENT, is_tie};
 pub use memory::{Memory, Overflow, Part};
+pub use paired::{Outcomes, Unpaired, gain, paired, side_by_side};
 pub use run::{Nobody, Outcome, Resolved, RunError, Work, edges, order_spec, plan, prepare, run};
-pub use search::{Choice, choose};
+pub use search::{
+    Basis, Choice, Comparison, Confirmation, Effort, Found, Progress, Ranking, Refusal, Round,
+    Standing, Tell, choose, confirm, search,
+};
 pub use service::{ServiceTimes, train_costs};
-pub use stats::{CONFIDENCE, Estimate};
-pub use sweep::{Point, Row, Verdict, replicate, sweep};
+pub use stats::{
+    BATCH_STEPS, CONFIDENCE, Estimate, Paired, Settled, WarmUp, batch_means, holm, mser,
+    relative_error, replications_for, warm_up,
+};
+pub use sweep::{Point, Row, Verdict, Worst, replicate, sweep};

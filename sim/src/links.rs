@@ -72,7 +72,8 @@ impl Links {
         }
     }
 
-    fn of(spec: &Link, policy: &Policy) -> Self {
+    /// Links of this kind, as many as `policy` needs.
+    pub(crate) fn of(spec: &Link, policy: &Policy) -> Self {
         let outward = if spec.shared {
             1
         } else {
@@ -85,10 +86,15 @@ impl Links {
         };
         let merged = spec.shared && !spec.duplex;
         let count = if merged { 1 } else { outward + inward };
-        let link = FairLink::new(spec.bandwidth.bytes_per_s(), spec.latency_ms);
+        let fetches = if merged { 0 } else { outward };
+        let link = |row: usize| {
+            let inward = spec.bandwidth_in.filter(|_| row >= outward);
+            let speed = inward.unwrap_or(spec.bandwidth);
+            FairLink::new(speed.bytes_per_s(), spec.latency_ms)
+        };
         Self {
-            links: vec![link; count],
-            fetches: if merged { 0 } else { outward },
+            links: (0..count).map(link).collect(),
+            fetches,
             shared: spec.shared,
             transfers: Vec::new(),
             free: Vec::new(),

@@ -96,8 +96,13 @@ impl Memory {
             .map(|d| times(d.into()))
             .unwrap_or(total)
             .min(total);
-        // Its own forward, one copy beside it, and one more that waits for the link.
-        let in_hand = times(if policy.overlap { 2 } else { 1 });
+        // Its own forward, and the copies beside it.
+        let copies = if policy.overlap {
+            policy.copies_beside
+        } else {
+            0
+        };
+        let in_hand = times(1 + u64::from(copies));
         let prefetched = times(u64::from(policy.prefetch) + 1);
         let local = policy.transport == Transport::Local;
         let (at_target, at_drafter, at_host) = match policy.placement {

@@ -1,6 +1,7 @@
 //! One simulation from its resolved description to its numbers.
 
 use crate::bound::Bound;
+use crate::devices::Devices;
 use crate::engine::{End, Machine, Observe, simulate};
 use crate::faults::FaultList;
 use crate::lengths::unit;
@@ -8,6 +9,7 @@ use crate::links::{Links, MissingLink};
 use crate::memory::{Memory, Overflow};
 use crate::service::{ServiceTimes, train_costs};
 use crate::spec::{Buckets, Costs, Fault, Hardware, Lengths, Model, Training, Workload};
+use crate::stats::{WarmUp, relative_error, warm_up};
 use shared::core::{Action, Core, Event};
 use shared::draw::{Seed, Stream};
 use shared::id::BucketId;
@@ -18,7 +20,8 @@ use shared::plan::{
 };
 use shared::policy::{Assignment, Policy, PolicyError, Queue, RunFacts};
 use shared::time::{Span, Time};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 /// One point of a scenario: no ranges left, one policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,7 +64,7 @@ pub enum RunError {
     Link(#[from] MissingLink),
     /// More workers than GPUs.
     #[error(
-        "policy.targets: {targets} target + {drafters} drafter workers need {} GPUs, hardware.gpus is {gpus}; lower the split or raise hardware.gpus",
+        "policy.targets: {targets} target + {drafters} drafter workers need {} GPUs, hardware.gpus is {gpus}; lower the split, raise hardware.gpus, or say in hardware.sharing how workers that share a GPU slow each other",
         targets + drafters
     )]
     Gpus {
@@ -105,6 +108,23 @@ pub struct Work {
     pub train_costs: Arc<Vec<Span>>,
     /// What a check of the policy must know of it.
     pub facts: RunFacts,
+    plans: Plans,
+}
+
+/// Orders of one formation, so that points whose policies order the work alike share one plan.
+#[derive(Clone, Debug, Default)]
+struct Plans(Arc<Mutex<HashMap<OrderSpec, Arc<Plan>>>>);
+
+impl Plans {
+    /// The plan that `spec` makes of `formation`; which of two threads makes it first changes nothing.
+    fn get(&self, formation: &Formation, spec: &OrderSpec) -> Arc<Plan> {
+        let known = || self.0.lock().expect("no thread panicked");
+        if let Some(plan) = known().get(spec) {
+            return Arc::clone(plan);
+        }
+        let plan = Arc::new(Plan::order(formation, spec));
+        Arc::clone(known().entry(spec.clone()).or_insert(plan))
+    }
 }
 
 /// What a simulation gave.
@@ -112,8 +132,12 @@ pub struct Work {
 pub struct Outcome {
     /// How it ended.
     pub end: End,
-    /// Its numbers.
+    /// Its numbers; their steady part begins where the warm-up ends.
     pub metrics: Metrics,
+    /// Where the warm-up ends; `None` for a run of fewer than 50 optimizer steps, whose first tenth is left out instead.
+    pub warm_up: Option<WarmUp>,
+    /// Standard error of the throughput over the throughput, as far as one run tells it.
+    pub relative_error: Option<f64>,
     /// What no policy could exceed.
     pub bound: Bound,
     /// Memory by place at its peak.
@@ -148,6 +172,7 @@ pub fn prepare(point: &Resolved, lengths: &[u32]) -> Result<Work, RunError> {
         formation: Arc::new(formation),
         service: Arc::new(service),
         train_costs: Arc::new(train_costs),
+        plans: Plans::default(),
     })
 }
 
@@ -233,7 +258,8 @@ pub fn plan(point: &Resolved, work: &Work) -> Result<Arc<Plan>, RunError> {
     let (targets, drafters) = (policy.targets, policy.drafters);
     let spec = order_spec(point, &work.train_costs);
     policy.ensure(&work.facts)?;
-    if u32::from(targets) + u32::from(drafters) > u32::from(point.hardware.gpus) {
+    let is_apart = point.hardware.sharing.is_none();
+    if is_apart && u32::from(targets) + u32::from(drafters) > u32::from(point.hardware.gpus) {
         return Err(RunError::Gpus {
             targets,
             drafters,
@@ -255,7 +281,7 @@ pub fn plan(point: &Resolved, work: &Work) -> Result<Arc<Plan>, RunError> {
         }
     }
     spec.check(work.formation.edges.len())?;
-    Ok(Arc::new(Plan::order(&work.formation, &spec)))
+    Ok(work.plans.get(&work.formation, &spec))
 }
 
 /// Simulates a point; `observer` sees every record.
@@ -273,6 +299,7 @@ pub fn run(
     let machine = Machine {
         service: &work.service,
         links,
+        devices: Devices::new(&point.hardware, &point.policy),
         faults: FaultList::new(&point.faults),
     };
     let mut both = |at: Time, event: &Event, actions: &[Action], core: &Core| {
@@ -280,7 +307,13 @@ pub fn run(
         observer.record(at, event, actions, core);
     };
     let end = simulate(&mut core, machine, &mut both);
-    let metrics = meter.finish(&core);
+    let mut metrics = meter.finish(&core);
+    let warm_up = warm_up(&metrics.applied);
+    if let Some(warm_up) = warm_up {
+        metrics.cut_warm_up(warm_up.cut.saturating_sub(1));
+    }
+    let counted = warm_up.map_or(0, |w| w.steps);
+    let relative_error = warm_up.and_then(|w| relative_error(&metrics.applied[..counted], w.cut));
     let step_size = grad_accum * u32::from(point.policy.drafters);
     let bound = Bound::of(
         &plan,
@@ -288,12 +321,21 @@ pub fn run(
         point.policy.targets,
         point.policy.drafters,
         step_size,
+    )
+    .on_devices(
+        &plan,
+        &work.service,
+        &point.hardware,
+        &point.policy,
+        step_size,
     );
     let memory = Memory::at_peak(point, &metrics.peaks);
     let overflow = memory.overflow(&point.hardware);
     Ok(Outcome {
         end,
         metrics,
+        warm_up,
+        relative_error,
         bound,
         memory,
         overflow,

@@ -22,16 +22,10 @@ impl ServiceTimes {
     /// # Panics
     /// When a cost table has fewer rows than there are buckets; the scenario was validated against that.
     pub fn draw(costs: &Costs, formation: &Formation, seed: Seed) -> Self {
-        let stage = |cost: &StageCost, stream: Stream| {
-            let times = formation.microbatches.iter().map(|microbatch| {
-                let noise = noise(costs, seed.draw(stream, u64::from(microbatch.key)));
-                span_ms(mean_ms(cost, microbatch) * noise)
-            });
-            times.collect()
-        };
+        let law = (costs.distribution, costs.spread);
         Self {
-            forward: stage(&costs.target, Stream::Forward),
-            train: stage(&costs.drafter, Stream::Train),
+            forward: draw_stage(&costs.target, law, formation, seed, Stream::Forward),
+            train: draw_stage(&costs.drafter, law, formation, seed, Stream::Train),
             apply: span_ms(costs.step_ms + costs.all_reduce_ms),
         }
     }
@@ -71,6 +65,21 @@ impl ServiceTimes {
     }
 }
 
+/// One stage's service times by key, under a law and its spread.
+pub(crate) fn draw_stage(
+    cost: &StageCost,
+    (distribution, spread): (Distribution, f64),
+    formation: &Formation,
+    seed: Seed,
+    stream: Stream,
+) -> Vec<Span> {
+    let times = formation.microbatches.iter().map(|microbatch| {
+        let word = seed.draw(stream, u64::from(microbatch.key));
+        span_ms(mean_ms(cost, microbatch) * noise(distribution, spread, word))
+    });
+    times.collect()
+}
+
 /// Expected time of a stage on a microbatch. (ms)
 pub(crate) fn mean_ms(cost: &StageCost, microbatch: &Microbatch) -> f64 {
     let formula = cost
@@ -100,14 +109,14 @@ pub(crate) fn span_ms(ms: f64) -> Span {
     Span::from_ns((ms * 1e6).round().max(0.0) as u64)
 }
 
-fn noise(costs: &Costs, word: u64) -> f64 {
+fn noise(distribution: Distribution, spread: f64, word: u64) -> f64 {
     let mut words = Words(word);
-    match costs.distribution {
+    match distribution {
         Distribution::Deterministic => 1.0,
         Distribution::Exponential => Exp1.sample(&mut words),
-        Distribution::Lognormal if costs.spread == 0.0 => 1.0,
+        Distribution::Lognormal if spread == 0.0 => 1.0,
         Distribution::Lognormal => {
-            let sigma2 = (1.0 + costs.spread * costs.spread).ln();
+            let sigma2 = (1.0 + spread * spread).ln();
             let normal: f64 = StandardNormal.sample(&mut words);
             (sigma2.sqrt() * normal - sigma2 / 2.0).exp()
         }
@@ -142,27 +151,10 @@ impl rand::TryRng for Words {
 mod tests {
     use super::*;
 
-    fn costs(distribution: Distribution, spread: f64) -> Costs {
-        Costs {
-            target: StageCost::Formula(crate::spec::Formula {
-                base_ms: 1.0,
-                ..Default::default()
-            }),
-            drafter: StageCost::Formula(crate::spec::Formula {
-                base_ms: 1.0,
-                ..Default::default()
-            }),
-            step_ms: 0.0,
-            all_reduce_ms: 0.0,
-            spread,
-            distribution,
-        }
-    }
-
-    fn moments(costs: &Costs) -> (f64, f64) {
+    fn moments(distribution: Distribution, spread: f64) -> (f64, f64) {
         let n = 100_000;
         let draws: Vec<_> = (0..n)
-            .map(|i| noise(costs, Seed(3).draw(Stream::Forward, i)))
+            .map(|i| noise(distribution, spread, Seed(3).draw(Stream::Forward, i)))
             .collect();
         let mean = draws.iter().sum::<f64>() / n as f64;
         let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n as f64;
@@ -171,19 +163,16 @@ mod tests {
 
     #[test]
     fn noise_has_mean_one_and_the_spread_asked_for() {
-        let (mean, spread) = moments(&costs(Distribution::Lognormal, 0.2));
+        let (mean, spread) = moments(Distribution::Lognormal, 0.2);
         assert!(
             (mean - 1.0).abs() < 0.003 && (spread - 0.2).abs() < 0.003,
             "{mean} {spread}"
         );
-        let (mean, spread) = moments(&costs(Distribution::Exponential, 0.0));
+        let (mean, spread) = moments(Distribution::Exponential, 0.0);
         assert!(
             (mean - 1.0).abs() < 0.01 && (spread - 1.0).abs() < 0.02,
             "{mean} {spread}"
         );
-        assert_eq!(
-            moments(&costs(Distribution::Deterministic, 0.0)),
-            (1.0, 0.0)
-        );
+        assert_eq!(moments(Distribution::Deterministic, 0.0), (1.0, 0.0));
     }
 }

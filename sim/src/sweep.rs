@@ -1,13 +1,14 @@
 //! Many points, in parallel over points, each by as many replications as asked for.
 
 use crate::engine::End;
-use crate::run::{Nobody, Outcome, Resolved, RunError, Work, prepare, run};
+use crate::run::{Nobody, Outcome, Resolved, RunError, Work, run};
 use crate::stats::Estimate;
+use crate::works::Works;
 use rayon::prelude::*;
+use shared::id::Bytes;
 use shared::metrics::Detail;
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// One point to simulate.
 #[derive(Clone, Debug)]
@@ -25,11 +26,91 @@ pub struct Row {
     pub index: usize,
     /// Trained tokens per second over replications. (tok/s)
     pub throughput: Estimate,
-    /// The first replication in full, or why there is none.
+    /// The same by replication; equal replications of different points face the same work. (tok/s)
+    pub throughputs: Vec<f64>,
+    /// What constraints look at, at its worst over replications.
+    pub worst: Worst,
+    /// The first replication, or why there is none; without what grows with its length.
     pub outcome: Result<Box<Outcome>, RunError>,
+    /// Microbatches that were simulated for it, by all runs of all lengths.
+    pub simulated: u64,
+    /// The round of a search by halving after which it was left behind; its runs are shorter than those that are ranked.
+    pub left_behind: Option<usize>,
+}
+
+/// What constraints look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Worst {
+    /// Largest total variation distance of a full step.
+    pub tv_max: f64,
+    /// Fewest distinct buckets in a full step.
+    pub distinct_min: u32,
+    /// Most hidden states alive at once. (bytes)
+    pub alive_bytes: Bytes,
+    /// Least throughput over the bound.
+    pub bound_share: f64,
 }
 
 impl Row {
+    /// The row of point `index` after its first replication.
+    pub(crate) fn new(index: usize, mut first: Result<Box<Outcome>, RunError>) -> Self {
+        if let Ok(outcome) = &mut first {
+            outcome.metrics.forget_steps();
+        }
+        let mut row = Self {
+            index,
+            throughput: Estimate::default(),
+            throughputs: Vec::new(),
+            worst: Worst {
+                distinct_min: u32::MAX,
+                bound_share: f64::INFINITY,
+                ..Worst::default()
+            },
+            outcome: first.clone(),
+            simulated: 0,
+            left_behind: None,
+        };
+        if let Ok(outcome) = first {
+            row.count_in(&outcome);
+        }
+        row
+    }
+
+    /// Takes in one replication.
+    pub(crate) fn count_in(&mut self, outcome: &Outcome) {
+        let metrics = &outcome.metrics;
+        let worst = &mut self.worst;
+        let tokens_per_s = metrics.tokens_per_s();
+        self.throughputs.push(tokens_per_s);
+        self.throughput = Estimate::of(&self.throughputs);
+        self.simulated += u64::from(metrics.microbatches);
+        worst.tv_max = worst.tv_max.max(metrics.mix.tv_max);
+        worst.distinct_min = worst.distinct_min.min(metrics.mix.distinct_min);
+        worst.alive_bytes = worst.alive_bytes.max(metrics.peaks.alive_bytes);
+        let share = tokens_per_s / outcome.bound.tokens_per_s();
+        worst.bound_share = worst.bound_share.min(share);
+        if let Ok(first) = &mut self.outcome {
+            if first.overflow.is_empty() {
+                first.overflow.clone_from(&outcome.overflow);
+            }
+            if first.end == End::Done {
+                first.end.clone_from(&outcome.end);
+            }
+        }
+    }
+
+    /// Puts a run of the whole work in the place of the first replication; the throughput stays that of the replications.
+    pub(crate) fn confirm(&mut self, outcome: Outcome) {
+        let throughput = self.throughput;
+        let count = self.throughputs.len();
+        self.count_in(&outcome);
+        self.throughputs.truncate(count);
+        self.throughput = throughput;
+        let mut outcome = outcome;
+        outcome.metrics.forget_steps();
+        self.outcome = Ok(Box::new(outcome));
+    }
+
     /// `done`, `deadlock` or `infeasible`.
     pub fn verdict(&self) -> Verdict {
         match &self.outcome {
@@ -59,38 +140,6 @@ impl Verdict {
     }
 }
 
-/// Work by what it depends on, so that policies compared share it.
-#[derive(Default)]
-struct Works(Mutex<BTreeMap<String, Result<Work, RunError>>>);
-
-impl Works {
-    fn get(&self, point: &Resolved, lengths: &Arc<Vec<u32>>) -> Result<Work, RunError> {
-        let key = format!(
-            "{:?}|{:?}|{:?}|{:?}|{:?}|{:p}",
-            point.seed,
-            point.workload,
-            point.training,
-            point.model.bytes_per_token(),
-            point.costs,
-            Arc::as_ptr(lengths)
-        );
-        let known = self
-            .0
-            .lock()
-            .expect("no thread panicked")
-            .get(&key)
-            .cloned();
-        known.unwrap_or_else(|| {
-            let work = prepare(point, lengths);
-            self.0
-                .lock()
-                .expect("no thread panicked")
-                .insert(key, work.clone());
-            work
-        })
-    }
-}
-
 /// Simulates all points. `done` is told each row as it is there; once `stop` is set, points not begun are left out.
 ///
 /// Rows come back in the order of the points.
@@ -100,7 +149,11 @@ pub fn sweep(
     stop: &AtomicBool,
     done: &(dyn Fn(&Row) + Sync),
 ) -> Vec<Row> {
-    let works = Works::default();
+    let replications = replications.max(1);
+    let runs = points
+        .iter()
+        .flat_map(|point| (0..replications).map(move |replication| (point, replication)));
+    let works = Works::expecting(runs);
     points
         .par_iter()
         .enumerate()
@@ -109,36 +162,55 @@ pub fn sweep(
             if stop.load(Ordering::Relaxed) {
                 return None;
             }
-            let row = simulate_point(index, point, replications, &works);
+            let row = simulate_point(index, point, 0..replications, &works);
             done(&row);
             Some(row)
         })
         .collect()
 }
 
-fn simulate_point(index: usize, point: &Point, replications: u32, works: &Works) -> Row {
-    let mut throughputs = Vec::new();
-    let mut first = None;
-    for replication in 0..replications.max(1) {
-        let resolved = replicate(&point.resolved, replication);
-        let outcome = works
-            .get(&resolved, &point.lengths)
-            .and_then(|work| run(&resolved, &work, Detail::default(), &mut Nobody).map(Box::new));
-        if let Ok(outcome) = &outcome {
-            throughputs.push(outcome.metrics.tokens_per_s());
-        }
+/// Simulates one point by these replications; the first that does not end well is the last.
+pub(crate) fn simulate_point(
+    index: usize,
+    point: &Point,
+    replications: std::ops::Range<u32>,
+    works: &Works,
+) -> Row {
+    let mut row: Option<Row> = None;
+    for replication in replications {
+        let outcome = simulate_once(point, replication, works);
         let failed = outcome.as_ref().map_or(true, |o| o.end != End::Done);
-        first.get_or_insert(outcome);
+        match (&mut row, outcome) {
+            (None, outcome) => row = Some(Row::new(index, outcome)),
+            (Some(row), Ok(outcome)) => row.count_in(&outcome),
+            (Some(_), Err(_)) => {}
+        }
         if failed {
             break;
         }
     }
-    let outcome = first.expect("at least one replication ran");
-    Row {
-        index,
-        throughput: Estimate::of(&throughputs),
-        outcome,
-    }
+    row.expect("at least one replication ran")
+}
+
+/// One replication of a point.
+pub(crate) fn simulate_once(
+    point: &Point,
+    replication: u32,
+    works: &Works,
+) -> Result<Box<Outcome>, RunError> {
+    let (resolved, work) = work_of(point, replication, works)?;
+    run(&resolved, &work, Detail::default(), &mut Nobody).map(Box::new)
+}
+
+/// One replication of a point, and its work.
+pub(crate) fn work_of(
+    point: &Point,
+    replication: u32,
+    works: &Works,
+) -> Result<(Resolved, Work), RunError> {
+    let resolved = replicate(&point.resolved, replication);
+    let work = works.get(&resolved, &point.lengths)?;
+    Ok((resolved, work))
 }
 
 /// The same point with the seed of a replication; replication 0 keeps its own.

@@ -5,7 +5,8 @@ mod scenario;
 
 use scenario::{Scenario, scenario, split};
 use serde::Deserialize;
-use shared::policy::Policy;
+use shared::core::Activity;
+use shared::policy::{Policy, check};
 use sim::Row;
 use toml::Table;
 
@@ -121,11 +122,31 @@ fn marks_close_to_what_consumers_hold_cost_throughput() {
         assert_eq!(policy.gate_high.map(f64::from), Some(number(row, "high")));
         assert_eq!(policy.gate_low.map(f64::from), Some(number(row, "low")));
     }
-    let rates: Vec<f64> = scenario
-        .run(&policies, 1)
-        .iter()
-        .map(samples_per_s)
-        .collect();
+    let rows = scenario.run(&policies, 1);
+    let rates: Vec<f64> = rows.iter().map(samples_per_s).collect();
+    let paused = |row: &Row| {
+        let outcome = row.outcome.as_ref().expect("it ran");
+        outcome.metrics.target_share(Activity::Blocked)
+    };
+    let ungated = rates[3];
+    assert!(
+        rates[..3].iter().all(|&rate| rate <= ungated * 1.001),
+        "no gate is faster than none: {rates:?}"
+    );
+    let shares: Vec<f64> = rows.iter().map(paused).collect();
+    assert!(
+        shares[1..].iter().all(|&share| share + 0.05 < shares[0]),
+        "targets pause for longest under the tightest gate: {shares:?}"
+    );
+    // What makes the tight gate slow is known before the run, and of the tight gate alone.
+    let facts = scenario.facts();
+    let warns = |policy: &Policy| {
+        check(policy, &facts).iter().any(|found| {
+            found.key == "gate_high" && found.message.contains("leave 24 to work ahead")
+        })
+    };
+    let warned: Vec<bool> = policies.iter().map(warns).collect();
+    assert_eq!(warned, [true, false, false, false]);
     assert!(
         rates[0] < 0.85 * rates[1] && rates[0] < 0.85 * rates[2],
         "{rates:?}"

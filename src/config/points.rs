@@ -4,6 +4,7 @@
 //! sweep turns slowest, so points that share a workload follow one another.
 
 mod gather;
+mod lattice;
 #[cfg(test)]
 mod tests;
 
@@ -142,7 +143,6 @@ impl Loaded {
 
 impl Points {
     /// How many there are; at least one.
-    #[cfg(test)]
     pub(crate) const fn len(&self) -> usize {
         self.count
     }

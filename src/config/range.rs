@@ -1,4 +1,5 @@
-//! Ranges: `[4, 8, 12]`, or `{ from = 4, to = 24, step = 4 }` with both ends.
+//! Ranges: `[4, 8, 12]`, or `{ from = 4, to = 24, step = 4 }` with both ends. Without a step a range of whole numbers holds each of them, one of
+//! decimals is continuous: so finely divided that nothing lies between.
 
 use super::error::{KeyFault, shown};
 use toml::{Table, Value};
@@ -97,7 +98,15 @@ fn stepped(table: &Table) -> Result<Choices, KeyFault> {
             .get(key)
             .ok_or_else(|| refused(format!("has no {key:?}")))
     };
-    match (end("from")?, end("to")?, end("step")?) {
+    let (from, to) = (end("from")?, end("to")?);
+    let fine = table
+        .get("step")
+        .map_or_else(|| fine_step(from, to), |_| None);
+    let step = match &fine {
+        Some(step) => step,
+        None => end("step")?,
+    };
+    match (from, to, step) {
         (Value::Integer(from), Value::Integer(to), Value::Integer(step)) => {
             ordered(from, to, step, &0).map_err(refused)?;
             let count = (i128::from(*to) - i128::from(*from)) / i128::from(*step) + 1;
@@ -120,6 +129,18 @@ fn stepped(table: &Table) -> Result<Choices, KeyFault> {
             Ok(Choices::Decimal { from, step, count })
         }
     }
+}
+
+/// Steps that a continuous range is divided into.
+const CONTINUOUS_STEPS: f64 = 1024.0;
+
+/// The step of a range that names none, if its ends are numbers in order.
+fn fine_step(from: &Value, to: &Value) -> Option<Value> {
+    if let (Value::Integer(_), Value::Integer(_)) = (from, to) {
+        return Some(Value::Integer(1));
+    }
+    let step = (number(to)? - number(from)?) / CONTINUOUS_STEPS;
+    (step > 0.0).then_some(Value::Float(step))
 }
 
 /// Steps of 0.1 from 0 to 0.3 end at 0.3, though 0.3 / 0.1 is a little below 3.
@@ -185,6 +206,10 @@ mod tests {
             [0.0, 0.1, 0.2, 0.3].map(Value::from)
         );
         assert_eq!(values("{ from = 4, to = 4, step = 1 }"), [Value::from(4)]);
+        assert_eq!(values("{ from = 2, to = 4 }"), [2, 3, 4].map(Value::from));
+        let continuous = values("{ from = 0.25, to = 0.75 }");
+        assert_eq!(continuous.len(), 1025);
+        assert_eq!(continuous[512], Value::Float(0.5));
         assert_eq!(of("4"), Ok(None));
         assert_eq!(of("'a'"), Ok(None));
     }

@@ -1,5 +1,6 @@
 //! The report: one HTML page with everything inline, readable without a network and on paper.
 
+use super::dark;
 use std::fmt::Write as _;
 
 /// A table of text cells.
@@ -47,7 +48,11 @@ pub(crate) fn report(report: &Report) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}@media screen and (prefers-color-scheme: dark) {{\n{}}}\n</style>\n\
+         </head>\n<body>\n<main>\n<h1>{title}</h1>\n",
+        dark::rules(report.parts.iter().filter_map(Part::svg))
     );
     if !report.question.is_empty() {
         push(
@@ -58,7 +63,10 @@ pub(crate) fn report(report: &Report) -> String {
     if !report.summary.is_empty() {
         page.push_str("<section class=\"summary\">\n");
         for line in &report.summary {
-            push(&mut page, format_args!("<p>{}</p>\n", escaped(line)));
+            let line = escaped(line)
+                .replace(" %", "&nbsp;%")
+                .replace(" ± ", "&nbsp;±&nbsp;");
+            push(&mut page, format_args!("<p>{line}</p>\n"));
         }
         page.push_str("</section>\n");
     }
@@ -70,9 +78,33 @@ pub(crate) fn report(report: &Report) -> String {
         push_list(&mut page, "Notes", &report.notes);
         page.push_str("</section>\n");
     }
-    page.push_str("</main>\n</body>\n</html>\n");
+    page.push_str("</main>\n");
+    if report.parts.iter().any(Part::is_table) {
+        push(&mut page, format_args!("<script>\n{SORT}</script>\n"));
+    }
+    page.push_str("</body>\n</html>\n");
     page
 }
+
+impl Part {
+    fn svg(&self) -> Option<&str> {
+        match self {
+            Self::Figure(svg) => Some(svg),
+            _ => None,
+        }
+    }
+
+    const fn is_table(&self) -> bool {
+        matches!(self, Self::Table(_))
+    }
+}
+
+/// What the page may load: nothing. Its own style and script, and the empty icon, stand in the page.
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
+
+/// Sorts tables.
+const SORT: &str = include_str!("sort.js");
 
 fn push_part(page: &mut String, part: &Part) {
     match part {
@@ -102,22 +134,30 @@ fn push_list(page: &mut String, caption: &str, lines: &[String]) {
 }
 
 fn push_table(page: &mut String, table: &Table) {
-    page.push_str("<div class=\"table\">\n<table>\n");
+    let tall = if table.rows.len() > TALL { " tall" } else { "" };
+    push(page, format_args!("<div class=\"table{tall}\">\n<table>\n"));
     if !table.caption.is_empty() {
         push(
             page,
             format_args!("<caption>{}</caption>\n", escaped(&table.caption)),
         );
     }
-    page.push_str("<thead><tr>");
-    for (column, cell) in table.header.iter().enumerate() {
+    let is_numeric = |column: usize| {
         let mut cells = table
             .rows
             .iter()
             .filter_map(|row| row.get(column))
             .peekable();
-        let numeric = cells.peek().is_some() && cells.all(|cell| is_number(cell));
-        let class = if numeric { " class=\"number\"" } else { "" };
+        cells.peek().is_some() && cells.all(|cell| is_number(cell))
+    };
+    let class: Vec<&str> = (0..table.header.len())
+        .map(|column| match is_numeric(column) {
+            true => " class=\"number\"",
+            false => "",
+        })
+        .collect();
+    page.push_str("<thead><tr>");
+    for (cell, class) in table.header.iter().zip(&class) {
         push(
             page,
             format_args!("<th scope=\"col\"{class}>{}</th>", escaped(cell)),
@@ -126,12 +166,7 @@ fn push_table(page: &mut String, table: &Table) {
     page.push_str("</tr></thead>\n<tbody>\n");
     for row in &table.rows {
         page.push_str("<tr>");
-        for cell in row {
-            let class = if is_number(cell) {
-                " class=\"number\""
-            } else {
-                ""
-            };
+        for (cell, class) in row.iter().zip(&class) {
             push(page, format_args!("<td{class}>{}</td>", escaped(cell)));
         }
         page.push_str("</tr>\n");
@@ -139,7 +174,10 @@ fn push_table(page: &mut String, table: &Table) {
     page.push_str("</tbody>\n</table>\n</div>\n");
 }
 
-/// Cells that start like a number are set flush right, also with a unit behind, and so is the dash in place of one.
+/// Rows from which on a table scrolls on its own.
+const TALL: usize = 25;
+
+/// Columns whose cells all start like a number are set flush right, also with a unit behind; a dash stands in place of one.
 fn is_number(cell: &str) -> bool {
     cell == "–"
         || cell
@@ -167,7 +205,7 @@ fn push(page: &mut String, piece: std::fmt::Arguments<'_>) {
     let _ = page.write_fmt(piece);
 }
 
-/// Figures keep their white ground in the dark scheme, since their colours are chosen for it.
+/// The look of the page; figures get their dark colours from [`dark::rules`].
 const STYLE: &str = "\
 :root { color-scheme: light dark; --ink: #1c1c1c; --muted: #5c5c5c; --line: #d8d8d8; --ground: #ffffff; --soft: #f5f6f8; }
 @media (prefers-color-scheme: dark) {
@@ -192,10 +230,17 @@ caption { text-align: left; font-weight: 600; font-size: 16px; padding: 0 0 6px;
 th, td { padding: 5px 10px; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { border-bottom: 2px solid var(--muted); vertical-align: bottom; }
 .number { text-align: right; }
+th button { all: unset; cursor: pointer; }
+th button:hover { text-decoration: underline; }
+th button:focus-visible { outline: 2px solid #0072b2; outline-offset: 2px; }
+th[aria-sort=\"ascending\"] button::after { content: \" \\25b2\"; font-size: 10px; }
+th[aria-sort=\"descending\"] button::after { content: \" \\25bc\"; font-size: 10px; }
+.tall { max-height: 70vh; overflow-y: auto; }
+.tall thead th { position: sticky; top: 0; background: var(--ground); }
 td:first-child { white-space: nowrap; }
 td.number { white-space: nowrap; }
 tbody tr:nth-child(even) { background: var(--soft); }
-figure { margin: 0 0 28px; background: #ffffff; border: 1px solid var(--line); border-radius: 6px; padding: 8px; }
+figure { margin: 0 0 28px; border: 1px solid var(--line); border-radius: 6px; padding: 8px; }
 figure svg { display: block; width: 100%; height: auto; }
 .notes { color: var(--muted); font-size: 14px; }
 .notes ul { padding-left: 20px; }
@@ -259,7 +304,8 @@ mod tests {
             page.contains("<pre>name = &quot;&lt;b&gt;&quot;</pre>"),
             "{page}"
         );
-        assert!(!page.contains("<script"), "{page}");
+        // The page's own script, and no other.
+        assert_eq!(page.matches("<script").count(), 1, "{page}");
     }
 
     #[test]
@@ -279,15 +325,19 @@ mod tests {
             page.contains("<figure>\n<svg viewBox=\"0 0 1 1\"></svg>\n</figure>"),
             "{page}"
         );
-        for outside in ["http://", "https://", "src=", "<link", "@import", "<?xml"] {
+        for outside in ["http://", "https://", "src=", "url(", "@import", "<?xml"] {
             assert!(!page.contains(outside), "{outside}");
         }
+        assert_eq!(
+            page.matches("href=").count(),
+            page.matches("href=\"data:,\"").count()
+        );
     }
 
     #[test]
     fn an_empty_report_is_a_page() {
         let page = report(&Report::default());
         assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
-        assert!(!page.contains("<section"));
+        assert!(!page.contains("<section") && !page.contains("<script"));
     }
 }

@@ -8,6 +8,7 @@ mod acceptance;
 mod axis;
 mod callout;
 mod curve;
+mod dark;
 #[cfg(test)]
 mod examples;
 mod font;

@@ -1,12 +1,15 @@
 //! The answer in sentences: which policy, how fast, in which memory, what limits it and what would help.
 
 use super::Detailed;
-use super::quantity::{count, gib, percent, whole};
+use super::outlook;
+use super::prospects::Prospects;
+use super::quantity::{amount, count, duration, gib, gib_short, percent, plus_minus, whole};
 use crate::results::bound_share;
 use crate::scenario::PolicyFile;
 use crate::verbs::sim::Searched;
 use shared::core::Activity;
-use sim::Outcome;
+use sim::spec::Hardware;
+use sim::{Outcome, Part};
 
 /// Share of the bound from which on compute, not dispatch, is what limits a run.
 const NEAR_BOUND: f64 = 0.97;
@@ -14,13 +17,15 @@ const NEAR_BOUND: f64 = 0.97;
 /// Share of its time that the stage that binds computes, from which on the same holds for a short run.
 const NEAR_BUSY: f64 = 0.93;
 
-/// Changes of throughput below this share are not worth a word.
-const WORTH_IT: f64 = 0.01;
+/// Capacities within this share of each other are in balance.
+const BALANCED: f64 = 0.01;
 
-/// The answer, a sentence a line: the best policy, its memory and mixing, what limits it, what the others lose to.
+/// The answer, a sentence or two a line: the best policy, its memory and mixing, what limits it, what would change it, what the others
+/// lose to. It reads as one paragraph.
 pub(crate) fn answer(
     searched: &Searched,
     best: Option<&PolicyFile>,
+    prospects: Option<&Prospects>,
     detailed: &[Detailed],
 ) -> Vec<String> {
     let chosen = searched
@@ -30,39 +35,66 @@ pub(crate) fn answer(
     let (Some(file), Some(chosen)) = (best, chosen) else {
         return vec![no_answer(searched)];
     };
-    let mut lines = vec![
-        speed(&chosen.name, file, &chosen.outcome),
-        needs(&chosen.outcome),
-        limit(&chosen.outcome, file.policy.targets, file.policy.drafters),
-    ];
+    let outcome = &chosen.outcome;
+    let mut lines = vec![speed(&chosen.name, file, outcome, searched)];
+    lines.extend(prospects.map(|prospects| takes(outcome, file, prospects)));
+    lines.push(needs(outcome, &file.hardware));
+    lines.extend(mixes(outcome));
+    lines.push(limit(outcome));
+    lines.extend(
+        prospects
+            .into_iter()
+            .flat_map(|found| outlook::sentences(found, file)),
+    );
     lines.extend(comparison(searched, chosen, detailed));
     lines
 }
 
 fn no_answer(searched: &Searched) -> String {
+    if searched.choice.refusal().is_some() {
+        return "No policy is named the best: the runs do not carry an order.".to_owned();
+    }
     format!(
         "No policy qualifies: of {}, none is done and keeps the constraints of [search].",
         count(searched.rows.len(), "point")
     )
 }
 
-fn speed(name: &str, file: &PolicyFile, outcome: &Outcome) -> String {
+fn speed(name: &str, file: &PolicyFile, outcome: &Outcome, searched: &Searched) -> String {
     let expect = &file.expect;
     let half = (expect.throughput_ci_high - expect.throughput_ci_low) / 2.0;
+    let confirmed = searched.confirmation.as_ref();
+    let seeds = confirmed.map_or_else(String::new, |(_, confirmed)| {
+        format!(", {}", count(confirmed.throughput.count, "fresh seed"))
+    });
     format!(
-        "Best policy: {name} with {} and {}, {} ± {} tok/s (95 % interval on fresh seeds); the whole run, start and end included, reaches {} % of the bound of {} tok/s.",
+        "Best policy: {name} with {} and {}, {} tok/s (95 % interval{}); the whole run reaches {} % of the bound of {} tok/s.",
         count(file.policy.targets.into(), "target"),
         count(file.policy.drafters.into(), "drafter"),
-        whole(expect.throughput_tok_s),
-        whole(half.ceil()),
+        plus_minus(expect.throughput_tok_s, half),
+        seeds,
         percent(bound_share(outcome)),
         whole(expect.bound_tok_s),
     )
 }
 
-fn needs(outcome: &Outcome) -> String {
-    let metrics = &outcome.metrics;
-    let (peaks, mix) = (&metrics.peaks, &metrics.mix);
+/// How long the data set takes.
+fn takes(outcome: &Outcome, file: &PolicyFile, prospects: &Prospects) -> String {
+    let epochs = match file.workload.epochs {
+        0 | 1 => String::new(),
+        epochs => format!(" over {epochs} epochs"),
+    };
+    format!(
+        "The data set of {} ({} tokens trained{epochs}) takes {}.",
+        count(outcome.metrics.ledger.planned as usize, "sample"),
+        amount(outcome.metrics.tokens.0 as f64),
+        duration(&prospects.makespan)
+    )
+}
+
+/// Memory by place at its peak; of GPUs alike, the fullest.
+fn needs(outcome: &Outcome, hardware: &Hardware) -> String {
+    let peaks = &outcome.metrics.peaks;
     let in_hand = if peaks.alive_bytes > peaks.slot_bytes {
         format!(
             " ({} GiB with those in the hands of workers)",
@@ -71,107 +103,80 @@ fn needs(outcome: &Outcome) -> String {
     } else {
         String::new()
     };
-    let mut text = format!(
-        "It needs {} with {} GiB of hidden states{in_hand} and {} GiB of host memory in all.",
+    let fullest = |parts: &[Part]| parts.iter().map(|part| part.total().0).max().unwrap_or(0);
+    let memory = &outcome.memory;
+    format!(
+        "It needs {} with {} GiB of hidden states{in_hand}; memory peaks at {} GiB on a target GPU and {} GiB on a drafter GPU, of {} GiB each, and at {} of {} GiB on the host.",
         count(peaks.slots as usize, "HS slot"),
         gib(peaks.slot_bytes.0),
-        gib(outcome.memory.host.total().0),
-    );
-    if mix.full > 0 {
-        let buckets = metrics.delays.len();
-        let held = if mix.distinct_min as usize == buckets {
-            format!("all {}", count(buckets, "bucket"))
-        } else {
-            format!(
-                "at least {} of {}",
-                mix.distinct_min,
-                count(buckets, "bucket")
-            )
-        };
-        text.push_str(&format!(
-            " Each full optimizer step holds {held}, at a total variation distance of {:.2} on average and {:.2} at worst.",
-            mix.tv_mean,
-            mix.tv_max
-        ));
-    }
-    text
+        gib_short(fullest(&memory.targets)),
+        gib_short(fullest(&memory.drafters)),
+        gib_short(hardware.gpu_memory.bytes().0),
+        gib_short(memory.host.total().0),
+        gib_short(hardware.host_memory.bytes().0),
+    )
+}
+
+/// How its full optimizer steps mix lengths, if it has any.
+fn mixes(outcome: &Outcome) -> Option<String> {
+    let mix = &outcome.metrics.mix;
+    let buckets = outcome.metrics.delays.len();
+    let held = if mix.distinct_min as usize == buckets {
+        format!("all {}", count(buckets, "bucket"))
+    } else {
+        format!(
+            "at least {} of {}",
+            mix.distinct_min,
+            count(buckets, "bucket")
+        )
+    };
+    (mix.full > 0).then(|| {
+        format!(
+            "Each full optimizer step holds {held}, at a total variation distance of {:.2} on average and {:.2} at worst.",
+            mix.tv_mean, mix.tv_max
+        )
+    })
 }
 
 /// What limits a run and what would help.
-fn limit(outcome: &Outcome, targets: u16, drafters: u16) -> String {
+fn limit(outcome: &Outcome) -> String {
     let busy = if outcome.bound.bottleneck() == "targets" {
         outcome.metrics.target_share(Activity::Busy)
     } else {
         outcome.metrics.drafter_share(Activity::Busy)
     };
     if bound_share(outcome) >= NEAR_BOUND || busy >= NEAR_BUSY {
-        compute_limit(outcome, targets, drafters)
+        compute_limit(outcome)
     } else {
         dispatch_limit(outcome)
     }
 }
 
-fn compute_limit(outcome: &Outcome, targets: u16, drafters: u16) -> String {
+fn compute_limit(outcome: &Outcome) -> String {
     let bound = &outcome.bound;
     let of_targets = bound.target_tokens_per_s();
     let of_drafters = bound.drafter_tokens_per_s();
-    let (stage, other, slack) = if of_targets <= of_drafters {
+    let (stage, other, spare) = if of_targets <= of_drafters {
         ("targets", "drafters", of_drafters / of_targets - 1.0)
     } else {
         ("drafters", "targets", of_targets / of_drafters - 1.0)
     };
     let metrics = &outcome.metrics;
-    let mut text = format!(
-        "The {stage} limit it: targets are busy {} % of the time, drafters {} % (without hidden states {} %, at the barrier {} %).",
+    let limits = if spare < BALANCED {
+        "Both stages are in balance, and compute limits them".to_owned()
+    } else {
+        format!(
+            "The {stage} limit it (the {other} could do {} % more)",
+            percent(spare)
+        )
+    };
+    format!(
+        "{limits}: targets are busy {} % of the time, drafters {} % (without hidden states {} %, at the barrier {} %).",
         percent(metrics.target_share(Activity::Busy)),
         percent(metrics.drafter_share(Activity::Busy)),
         percent(metrics.drafter_share(Activity::Starved)),
         percent(metrics.drafter_share(Activity::Barrier)),
-    );
-    if slack < WORTH_IT {
-        text.push_str(" Both stages are in balance: only more or faster GPUs for both would help.");
-        return text;
-    }
-    text.push_str(&format!(
-        " Faster {stage} would buy up to {} %, then the {other} limit it",
-        percent(slack)
-    ));
-    text.push_str(&moved(bound, stage, (targets, drafters)));
-    text.push('.');
-    text
-}
-
-/// What one GPU moved to the stage that limits would do, if capacity goes with the number of GPUs.
-fn moved(bound: &sim::Bound, stage: &str, (targets, drafters): (u16, u16)) -> String {
-    let (more_targets, more_drafters) = if stage == "targets" { (1, -1) } else { (-1, 1) };
-    let scaled = |capacity: f64, gpus: u16, more: i32| {
-        capacity * f64::from(i32::from(gpus) + more) / f64::from(gpus)
-    };
-    let of_targets = scaled(bound.target_tokens_per_s(), targets, more_targets);
-    let of_drafters = scaled(bound.drafter_tokens_per_s(), drafters, more_drafters);
-    let change = of_targets.min(of_drafters) / bound.tokens_per_s() - 1.0;
-    let split = format!(
-        "{} + {}",
-        i32::from(targets) + more_targets,
-        i32::from(drafters) + more_drafters
-    );
-    if change > WORTH_IT {
-        format!(
-            "; a split of {split} would raise the bound by about {} %",
-            percent(change)
-        )
-    } else if change > -1.0 {
-        format!(
-            "; a split of {split} would not help (bound about {} %)",
-            signed_percent(change)
-        )
-    } else {
-        String::new()
-    }
-}
-
-fn signed_percent(share: f64) -> String {
-    format!("{:+.0}", 100.0 * share).replace('-', "−")
+    )
 }
 
 fn dispatch_limit(outcome: &Outcome) -> String {

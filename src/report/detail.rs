@@ -1,10 +1,12 @@
 //! The runs worth a closer look: the best point of each policy, simulated again with series and timeline.
 
+use super::bucket_names;
 use super::group::{Group, groups};
 use super::run_timeline::STEPS_RECORDED;
 use crate::failure::Failure;
 use crate::output::OutputDir;
 use crate::scenario::{Case, Expect, PolicyFile};
+use crate::trace_events::{TRACE_EVENTS, TraceEvents};
 use crate::verbs::best;
 use crate::verbs::sim::Searched;
 use shared::core::{Action, Core, Event};
@@ -12,7 +14,7 @@ use shared::metrics::Detail;
 use shared::plan::Plan;
 use shared::record::{Encoder, Header};
 use shared::time::Time;
-use sim::{Outcome, prepare, run};
+use sim::{Observe, Outcome, prepare, run};
 use std::cmp::Reverse;
 
 /// One policy's run in detail.
@@ -43,8 +45,11 @@ pub(crate) fn details(
         let case = &searched.cases[searched.rows[row].index];
         let chosen = searched.choice.best == Some(row);
         let outcome = if trace && chosen && best.is_some() {
-            let (outcome, text) = traced(case)?;
+            let buckets = bucket_names(case);
+            let mut picture = TraceEvents::new(&case.file, buckets, "sim");
+            let (outcome, text) = traced(case, &mut picture)?;
             dir.write("trace.txt", text.as_bytes())?;
+            dir.write(TRACE_EVENTS, &picture.finish())?;
             outcome
         } else {
             simulate(case, &mut |_: Time, _: &Event, _: &[Action], _: &Core| {})?
@@ -86,7 +91,7 @@ fn representative(searched: &Searched, group: &Group) -> Option<usize> {
         .min_by_key(|&i| memory(i))
 }
 
-fn simulate(case: &Case, observer: &mut impl sim::Observe) -> Result<Outcome, Failure> {
+fn simulate(case: &Case, observer: &mut impl Observe) -> Result<Outcome, Failure> {
     let resolved = case.file.resolved();
     let work = prepare(&resolved, &case.lengths).map_err(Failure::usage)?;
     let detail = Detail {
@@ -96,17 +101,22 @@ fn simulate(case: &Case, observer: &mut impl sim::Observe) -> Result<Outcome, Fa
     run(&resolved, &work, detail, observer).map_err(Failure::usage)
 }
 
-/// A run with its trace.
-pub(crate) fn traced(case: &Case) -> Result<(Outcome, String), Failure> {
+/// A run with its trace, seen by `observer`.
+pub(crate) fn traced(
+    case: &Case,
+    observer: &mut impl Observe,
+) -> Result<(Outcome, String), Failure> {
     let mut encoder = Encoder::default();
     let plan = best::plan_of(case)?;
     let mut text = encoder.header(&header(case, &plan, "sim")?);
-    let outcome = simulate(case, &mut |at: Time,
-                                       event: &Event,
-                                       actions: &[Action],
-                                       _: &Core| {
-        encoder.record(&mut text, at, event, actions);
-    })?;
+    let outcome =
+        simulate(case, &mut |at: Time,
+                             event: &Event,
+                             actions: &[Action],
+                             core: &Core| {
+            encoder.record(&mut text, at, event, actions);
+            observer.record(at, event, actions, core);
+        })?;
     text.push_str(&encoder.end());
     Ok((outcome, text))
 }

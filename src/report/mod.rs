@@ -3,10 +3,12 @@
 mod answer;
 mod detail;
 mod group;
+mod outlook;
 mod page;
+mod prospects;
 pub(crate) mod quantity;
 mod reasons;
-mod run_figures;
+pub(crate) mod run_figures;
 mod run_timeline;
 mod search_figures;
 mod summary;
@@ -19,11 +21,14 @@ use crate::figure::Heading;
 use crate::output::OutputDir;
 use crate::scenario::{Case, PolicyFile};
 use crate::verbs::sim::Searched;
+use ::sim::spec::Buckets;
 
-pub(crate) use detail::{Detailed, details, header};
+pub(crate) use detail::{Detailed, details, header, traced};
+pub(crate) use group::point_name;
+pub(crate) use prospects::{Prospects, prospects};
 use run_figures::{Shown, run_figures};
 pub(crate) use run_timeline::STEPS_RECORDED;
-pub(crate) use summary::summary;
+pub(crate) use summary::{aligned, summary, terminal_paragraph};
 
 use group::{Group, groups, slots_max};
 use run_figures::drawn;
@@ -36,11 +41,12 @@ pub(crate) fn write(
     dir: &OutputDir,
     searched: &Searched,
     best: Option<&PolicyFile>,
+    prospects: Option<&Prospects>,
     detailed: &[Detailed],
 ) -> Result<(), Failure> {
     let groups = groups(searched);
     let figures = figures(dir, searched, &groups, detailed)?;
-    let page = page::page(searched, &groups, best, detailed, figures)?;
+    let page = page::page(searched, &groups, best, prospects, detailed, figures)?;
     dir.write("report.html", page.as_bytes())?;
     Ok(())
 }
@@ -146,9 +152,14 @@ fn shown<'a>(searched: &Searched, detail: &'a Detailed, buckets: &'a [String]) -
     }
 }
 
-/// Names of a workload's buckets by their upper edges, from the shortest: `≤ 512`.
+/// Names of a case's buckets, as [`named_buckets`].
 pub(crate) fn bucket_names(case: &Case) -> Vec<String> {
-    sim::edges(&case.file.workload.buckets, &case.lengths)
+    named_buckets(&case.file.workload.buckets, &case.lengths)
+}
+
+/// Names of buckets by their upper edges, from the shortest: `≤ 512`.
+pub(crate) fn named_buckets(buckets: &Buckets, lengths: &[u32]) -> Vec<String> {
+    sim::edges(buckets, lengths)
         .map(|edges| {
             edges
                 .as_slice()

@@ -1,9 +1,10 @@
 //! The HTML page of a search.
 
-use super::Detailed;
 use super::answer::answer;
 use super::group::Group;
+use super::outlook;
 use super::quantity::count;
+use super::{Detailed, Prospects};
 use super::{reasons, tables};
 use crate::failure::Failure;
 use crate::figure::{Part, Report, report};
@@ -19,19 +20,30 @@ pub(crate) fn page(
     searched: &Searched,
     groups: &[Group],
     best: Option<&PolicyFile>,
+    prospects: Option<&Prospects>,
     detailed: &[Detailed],
     figures: Vec<String>,
 ) -> Result<String, Failure> {
     let file = &searched.cases[0].file;
-    let mut summary = answer(searched, best, detailed);
-    summary.extend(reasons::ties(searched, groups).map(|ties| format!("{ties}.")));
+    let mut sentences = answer(searched, best, prospects, detailed);
+    sentences.extend(reasons::ties(searched, groups).map(|ties| format!("{ties}.")));
+    let mut summary = vec![sentences.remove(0)];
+    if !sentences.is_empty() {
+        summary.push(sentences.join(" "));
+    }
     let mut parts = vec![
         Part::Table(tables::policies(searched, detailed)),
         Part::Table(tables::time(detailed)),
     ];
+    if let (Some(prospects), Some(best)) = (prospects, best) {
+        parts.push(Part::Table(outlook::table(prospects, best)));
+    }
     parts.extend(figures.into_iter().map(Part::Figure));
     parts.extend(left_out(searched, groups));
     parts.push(Part::Table(tables::memory(searched, detailed)));
+    if searched.rows.len() > detailed.len() {
+        parts.push(Part::Table(tables::points(searched, groups)));
+    }
     let (caption, text) = match best {
         Some(best) => (
             "best.toml: the chosen policy and all it was searched on",
@@ -115,7 +127,7 @@ fn notes(searched: &Searched, best: Option<&PolicyFile>) -> Result<Vec<String>, 
         "Throughput is trained tokens a second, without padding, between filling and draining; its share of the bound is that of the whole run. Figures and memory show the first replication.".to_owned(),
         "HS slots count from grant to release; HS GiB also counts hidden states in the hands of workers without a slot.".to_owned(),
         "The bound follows from the assumed or measured costs in the configuration: the results are as good as these.".to_owned(),
-        "Beside this file: results.csv (each point), best.toml (the chosen policy, if there is one), each figure as .svg and .png.".to_owned(),
+        "Beside this file: results.csv (each point), best.toml (the chosen policy, if there is one), policies/ (the point that stands for each policy; `dflash explain` says why one beats another), each figure as .svg and .png.".to_owned(),
     ];
     if searched.interrupted {
         notes.insert(

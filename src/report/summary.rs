@@ -2,18 +2,24 @@
 
 use super::group::groups;
 use super::quantity::{count, gib};
-use super::{Detailed, answer, reasons, tables};
+use super::{Detailed, Prospects, answer, reasons, tables};
 use crate::scenario::PolicyFile;
 use crate::verbs::sim::Searched;
 
-/// Columns of a terminal.
+/// Columns of a line, at most; where no terminal says otherwise, as many.
 const WIDTH: usize = 100;
+
+/// Columns of a line, at least, however narrow the terminal.
+const WIDTH_MIN: usize = 60;
 
 /// Least room for a name in the table.
 const NAME_MIN: usize = 12;
 
 /// Waits of one deadlock that are listed.
 const WAITS_MAX: usize = 12;
+
+/// What no line ends before.
+const KEPT: [&str; 5] = [" %", " ± ", " tok/s", " GiB", " GB/s"];
 
 /// Reasons of one kind that are listed.
 const REASONS_MAX: usize = 6;
@@ -22,14 +28,14 @@ const REASONS_MAX: usize = 6;
 pub(crate) fn summary(
     searched: &Searched,
     best: Option<&PolicyFile>,
+    prospects: Option<&Prospects>,
     detailed: &[Detailed],
 ) -> Vec<String> {
     let groups = groups(searched);
     let mut lines = aligned(&table(searched, detailed));
     lines.push(String::new());
-    for (i, sentence) in answer::answer(searched, best, detailed).iter().enumerate() {
-        lines.extend(paragraph(if i == 0 { "" } else { "  " }, sentence));
-    }
+    let answer = answer::answer(searched, best, prospects, detailed);
+    lines.extend(paragraph("", &answer.join(" ")));
     if let Some(ties) = reasons::ties(searched, &groups) {
         lines.extend(paragraph("ties: ", &ties));
     }
@@ -74,24 +80,54 @@ fn table(searched: &Searched, detailed: &[Detailed]) -> Vec<Vec<String>> {
         ]);
     }
     drop_zeros(&mut rows, "exc");
-    fit(&mut rows);
+    let width = width();
+    for header in LEAST_TELLING {
+        if widest(&rows) > width {
+            drop_column(&mut rows, header);
+        }
+    }
+    fit(&mut rows, width);
     rows
+}
+
+/// Columns to leave out on a narrow terminal, one after the other; the report has them all.
+const LEAST_TELLING: [&str; 4] = ["host GiB", "HS GiB", "buckets", "+-"];
+
+/// Columns of a line on this terminal.
+fn width() -> usize {
+    let columns = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    columns.unwrap_or(WIDTH).clamp(WIDTH_MIN, WIDTH)
+}
+
+/// Columns that a table takes.
+fn widest(rows: &[Vec<String>]) -> usize {
+    let lines = aligned(rows);
+    lines
+        .iter()
+        .map(|line| line.chars().count())
+        .max()
+        .unwrap_or(0)
 }
 
 /// Leaves out the column with this header if it says nothing.
 fn drop_zeros(rows: &mut [Vec<String>], header: &str) {
     let column = rows[0].iter().position(|cell| cell == header);
-    if let Some(column) = column.filter(|&c| rows[1..].iter().all(|row| row[c] == "0")) {
+    if column.is_some_and(|c| rows[1..].iter().all(|row| row[c] == "0")) {
+        drop_column(rows, header);
+    }
+}
+
+fn drop_column(rows: &mut [Vec<String>], header: &str) {
+    if let Some(column) = rows[0].iter().position(|cell| cell == header) {
         for row in rows {
             row.remove(column);
         }
     }
 }
 
-/// Cuts names in the first column so that a line fits the terminal, but leaves at least [`NAME_MIN`] characters.
-fn fit(rows: &mut [Vec<String>]) {
-    let widest = aligned(rows).iter().map(|line| line.chars().count()).max();
-    let over = widest.unwrap_or(0).saturating_sub(WIDTH);
+/// Cuts names in the first column so that a line fits `width`, but leaves at least [`NAME_MIN`] characters.
+fn fit(rows: &mut [Vec<String>], width: usize) {
+    let over = widest(rows).saturating_sub(width);
     let names = rows.iter().map(|row| row[0].chars().count());
     let room = names.max().unwrap_or(0).saturating_sub(over).max(NAME_MIN);
     for row in rows.iter_mut().filter(|row| row[0].chars().count() > room) {
@@ -100,7 +136,7 @@ fn fit(rows: &mut [Vec<String>]) {
 }
 
 /// Cells in columns: the first and the last flush left, numbers between them flush right.
-fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
@@ -122,17 +158,28 @@ fn aligned(rows: &[Vec<String>]) -> Vec<String> {
 
 /// `text` behind `start`, wrapped at spaces; lines after the first are indented as far.
 fn paragraph(start: &str, text: &str) -> Vec<String> {
+    wrapped(start, text, width())
+}
+
+/// As [`paragraph`], for other verbs.
+pub(crate) fn terminal_paragraph(start: &str, text: &str) -> Vec<String> {
+    paragraph(start, text)
+}
+
+fn wrapped(start: &str, text: &str, width: usize) -> Vec<String> {
     let indent = " ".repeat(start.chars().count());
     let mut lines = vec![start.to_owned()];
     let mut is_empty = true;
-    // A number and its percent sign stay together.
-    let text = text.replace(" %", "\u{a0}%");
+    // A number stays with its sign, its unit and its interval.
+    let text = KEPT.iter().fold(text.to_owned(), |text, unit| {
+        text.replace(unit, &unit.replace(' ', "\u{a0}"))
+    });
     for word in text.split(' ').filter(|word| !word.is_empty()) {
         let last = lines.len() - 1;
         let length = lines[last].chars().count() + word.chars().count();
         if is_empty {
             lines[last].push_str(word);
-        } else if length < WIDTH {
+        } else if length < width {
             lines[last].push(' ');
             lines[last].push_str(word);
         } else {
@@ -178,10 +225,10 @@ mod tests {
 
     #[test]
     fn sentences_wrap_within_the_terminal() {
-        let lines = paragraph("ties: ", &"word ".repeat(60));
+        let lines = wrapped("ties: ", &"word ".repeat(60), WIDTH);
         assert!(lines.len() > 2, "{lines:?}");
         assert!(lines.iter().all(|line| line.chars().count() <= WIDTH));
-        let lines_of_shares = paragraph("", &"100 % ".repeat(60));
+        let lines_of_shares = wrapped("", &"100 % ".repeat(60), 61);
         assert!(lines_of_shares.iter().all(|line| !line.starts_with('%')));
         assert!(lines[0].starts_with("ties: word") && lines[1].starts_with("      word"));
     }
@@ -190,7 +237,7 @@ mod tests {
     fn long_names_are_cut_to_the_terminal() {
         let row = |name: &str| vec![name.to_owned(), "x".repeat(80), "best".to_owned()];
         let mut rows = vec![row("composed"), row(&"n".repeat(30))];
-        fit(&mut rows);
+        fit(&mut rows, WIDTH);
         assert_eq!(rows[0][0], "composed");
         assert!(rows[1][0].ends_with('…'));
         assert_eq!(aligned(&rows)[1].chars().count(), WIDTH);

@@ -1,6 +1,7 @@
 //! The tables of the report.
 
 use super::Detailed;
+use super::group::{Group, point_name};
 use super::quantity::{gib, half_width, percent, whole};
 use super::reasons::Reason;
 use crate::figure::Table;
@@ -80,7 +81,7 @@ pub(crate) fn speed(searched: &Searched, detail: &Detailed) -> [String; 3] {
 /// How a policy fared: `best`, `done`, `excluded`, `deadlock`, `infeasible`.
 pub(crate) fn outcome(searched: &Searched, detail: &Detailed) -> String {
     let choice = &searched.choice;
-    if choice.best == Some(detail.row) {
+    if choice.named() == Some(detail.row) {
         "best".to_owned()
     } else if choice.excluded.iter().any(|&(row, _)| row == detail.row) {
         "excluded".to_owned()
@@ -159,6 +160,86 @@ pub(crate) fn memory(searched: &Searched, detailed: &[Detailed]) -> Table {
         ],
         rows,
     )
+}
+
+/// Points that are listed, at most.
+const POINTS_MAX: usize = 500;
+
+/// Every point, the fastest first, those that did not run to their end last.
+pub(crate) fn points(searched: &Searched, groups: &[Group]) -> Table {
+    let speed = |row: usize| searched.rows[row].throughput.mean;
+    let mut order: Vec<usize> = (0..searched.rows.len()).collect();
+    order.sort_by(|&x, &y| {
+        let verdict = |row: usize| searched.rows[row].verdict();
+        verdict(x)
+            .cmp(&verdict(y))
+            .then(speed(y).total_cmp(&speed(x)))
+    });
+    let caption = if order.len() > POINTS_MAX {
+        format!(
+            "The first {POINTS_MAX} of {} points, by throughput; results.csv has all",
+            whole(order.len() as f64)
+        )
+    } else {
+        "All points, by throughput".to_owned()
+    };
+    order.truncate(POINTS_MAX);
+    let row = |&row: &usize| point_row(searched, groups, row);
+    table(
+        &caption,
+        &[
+            "policy",
+            "point",
+            "split",
+            "tok/s",
+            "± tok/s",
+            "of bound %",
+            "HS slots",
+            "HS GiB",
+            "host GiB",
+            "fewest buckets",
+            "worst TV",
+            "outcome",
+        ],
+        order.iter().map(row).collect(),
+    )
+}
+
+fn point_row(searched: &Searched, groups: &[Group], row: usize) -> Vec<String> {
+    let found = &searched.rows[row];
+    let case = &searched.cases[found.index];
+    let policy = &case.file.policy;
+    let group = groups.iter().find(|group| group.rows.contains(&row));
+    let mut cells = vec![
+        group.map_or_else(|| policy.name.clone(), |group| group.name.clone()),
+        point_name(case),
+        format!("{} + {}", policy.targets, policy.drafters),
+    ];
+    match &found.outcome {
+        Ok(outcome) if outcome.end == End::Done => {
+            let (peaks, mix) = (&outcome.metrics.peaks, &outcome.metrics.mix);
+            cells.extend([
+                whole(found.throughput.mean),
+                half_width(&found.throughput),
+                percent(bound_share(outcome)),
+                peaks.slots.to_string(),
+                gib(peaks.alive_bytes.0),
+                gib(outcome.memory.host.total().0),
+                mix.distinct_min.to_string(),
+                format!("{:.3}", mix.tv_max),
+            ]);
+        }
+        _ => cells.extend(["–"; 8].map(str::to_owned)),
+    }
+    let excluded = searched.choice.excluded.iter().any(|&(i, _)| i == row);
+    cells.push(if searched.choice.best == Some(row) {
+        "best".to_owned()
+    } else if excluded {
+        "excluded".to_owned()
+    } else {
+        found.verdict().name().to_owned()
+    });
+    cells
 }
 
 fn memory_row(policy: &str, place: &str, part: &Part, there: u64) -> Vec<String> {

@@ -28,6 +28,7 @@ struct Run {
     folder: tempfile::TempDir,
     searched: Searched,
     best: Option<PolicyFile>,
+    prospects: Option<Prospects>,
     detailed: Vec<Detailed>,
 }
 
@@ -43,6 +44,7 @@ fn run_of(scenario: &str, sets: &[&str]) -> Run {
     let cases = cases(&open(&[file], &sets, 100).unwrap()).unwrap();
     let searched = search(cases, None, &AtomicBool::new(false)).unwrap();
     let best = searched.choice.best;
+    let prospects = best.and_then(|row| prospects(&searched, row, &AtomicBool::new(false)));
     let best = best.map(|row| best::policy_file(&searched, row).unwrap());
     let dir = OutputDir::create(folder.path()).unwrap();
     let detailed = details(&searched, best.as_ref(), &dir, false).unwrap();
@@ -50,13 +52,21 @@ fn run_of(scenario: &str, sets: &[&str]) -> Run {
         folder,
         searched,
         best,
+        prospects,
         detailed,
     }
 }
 
 fn page_of(run: &Run) -> String {
     let dir = OutputDir::create(&run.folder.path().join("out")).unwrap();
-    write(&dir, &run.searched, run.best.as_ref(), &run.detailed).unwrap();
+    write(
+        &dir,
+        &run.searched,
+        run.best.as_ref(),
+        run.prospects.as_ref(),
+        &run.detailed,
+    )
+    .unwrap();
     std::fs::read_to_string(dir.path().join("report.html")).unwrap()
 }
 
@@ -98,7 +108,12 @@ fn the_page_holds_answer_figures_and_what_is_left_out() {
 #[test]
 fn the_terminal_shows_the_same_within_its_width() {
     let run = run(&[]);
-    let lines = summary(&run.searched, run.best.as_ref(), &run.detailed);
+    let lines = summary(
+        &run.searched,
+        run.best.as_ref(),
+        run.prospects.as_ref(),
+        &run.detailed,
+    );
     let text = lines.join("\n");
     for line in &lines {
         assert!(line.chars().count() <= 100, "{line}");
@@ -124,7 +139,7 @@ fn a_search_without_an_answer_says_so() {
     let page = page_of(&run);
     assert!(page.contains("No policy qualifies: of 6 points"));
     assert!(page.contains("The first point as a policy file"));
-    let lines = summary(&run.searched, None, &run.detailed);
+    let lines = summary(&run.searched, None, None, &run.detailed);
     assert!(
         lines
             .iter()

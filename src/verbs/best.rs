@@ -3,26 +3,28 @@
 use crate::failure::Failure;
 use crate::output::OutputDir;
 use crate::scenario::{Case, Expect, PolicyFile, Provenance};
-use crate::verbs::sim::Searched;
-use shared::metrics::Detail;
+use crate::verbs::sim::{Searched, plain};
 use shared::plan::Plan;
 use shared::record::Digest;
-use sim::{Estimate, Nobody, prepare, replicate, run};
+use sim::{Estimate, Point, prepare};
 use std::sync::Arc;
-
-/// Replications on fresh seeds by which the winner is measured again: the search's own figure favours luck.
-const FRESH_REPLICATIONS: u32 = 5;
-
-/// Seeds of these replications begin here, far from those of the search.
-const FRESH_FROM: u32 = 1_000_000;
+use std::sync::atomic::AtomicBool;
 
 /// The chosen row as a policy file, its expectation measured on fresh seeds.
 pub(crate) fn policy_file(searched: &Searched, best: usize) -> Result<PolicyFile, Failure> {
-    let row = &searched.rows[best];
+    expecting(searched, best, &fresh(searched, best)?)
+}
+
+/// A row as a policy file, its expectation as the search measured it.
+pub(crate) fn candidate(searched: &Searched, row: usize) -> Result<PolicyFile, Failure> {
+    expecting(searched, row, &searched.rows[row].throughput)
+}
+
+fn expecting(searched: &Searched, row: usize, fresh: &Estimate) -> Result<PolicyFile, Failure> {
+    let row = &searched.rows[row];
     let case = &searched.cases[row.index];
     let mut file = case.file.clone();
     let outcome = row.outcome.as_ref().map_err(Failure::usage)?;
-    let fresh = fresh(case)?;
     let most = |parts: &[sim::Part]| parts.iter().map(|p| p.total().0).max().unwrap_or(0);
     file.expect = Expect {
         throughput_tok_s: rounded(fresh.mean),
@@ -46,17 +48,23 @@ fn rounded(x: f64) -> f64 {
     (x * 1000.0).round() / 1000.0
 }
 
-/// Throughput of the chosen policy on seeds that the search did not use.
-fn fresh(case: &Case) -> Result<Estimate, Failure> {
-    let resolved = case.file.resolved();
-    let mut throughputs = Vec::new();
-    for i in 0..FRESH_REPLICATIONS {
-        let again = replicate(&resolved, FRESH_FROM + i);
-        let work = prepare(&again, &case.lengths).map_err(Failure::usage)?;
-        let outcome = run(&again, &work, Detail::default(), &mut Nobody).map_err(Failure::usage)?;
-        throughputs.push(outcome.metrics.tokens_per_s());
+/// Throughput of a row on seeds that the search did not use: the search's own figure favours luck, and stands only where it was stopped.
+fn fresh(searched: &Searched, row: usize) -> Result<Estimate, Failure> {
+    if let Some((confirmed, confirmation)) = &searched.confirmation
+        && *confirmed == row
+    {
+        return Ok(confirmation.throughput);
     }
-    Ok(Estimate::of(&throughputs))
+    let case = &searched.cases[searched.rows[row].index];
+    let point = Point {
+        resolved: case.file.resolved(),
+        lengths: Arc::clone(&case.lengths),
+    };
+    let stop = AtomicBool::new(searched.interrupted);
+    let share = searched.effort.share;
+    let confirmed = sim::confirm(&point, share, case.search.tolerance, &stop, &|_| {});
+    let confirmed = confirmed.map_err(Failure::usage)?;
+    Ok(confirmed.map_or(searched.rows[row].throughput, |c| c.throughput))
 }
 
 /// The plan of a case.
@@ -94,6 +102,23 @@ pub(crate) fn lengths_hash(lengths: &[u32]) -> String {
     format!("{:016x}", digest.finish())
 }
 
+/// Writes the point that stands for each of several policies as `policies/NAME.toml`, so that they can be explained and predicted again.
+pub(crate) fn write_candidates(
+    dir: &OutputDir,
+    searched: &Searched,
+    candidates: &[(String, usize)],
+) -> Result<(), Failure> {
+    if candidates.len() < 2 {
+        return Ok(());
+    }
+    let dir = OutputDir::create(&dir.path().join("policies"))?;
+    for (name, row) in candidates {
+        let text = text(&candidate(searched, *row)?)?;
+        dir.write(&format!("{}.toml", plain(name)), text.as_bytes())?;
+    }
+    Ok(())
+}
+
 /// Writes `best.toml`.
 pub(crate) fn write(dir: &OutputDir, file: &PolicyFile) -> Result<(), Failure> {
     let text = text(file)?;
@@ -106,7 +131,7 @@ pub(crate) fn text(file: &PolicyFile) -> Result<String, Failure> {
     let body = toml::to_string_pretty(file)
         .map_err(|e| Failure::usage(format!("best.toml: cannot be written as TOML: {e}")))?;
     Ok(format!(
-        "# The policy that `dflash sim` chose for scenario \"{}\". Concrete and complete:\n# `dflash exec --policy best.toml` runs it, `dflash sim best.toml` predicts it again.\n\n{body}",
+        "# A policy of `dflash sim` for scenario \"{}\". Concrete and complete:\n# `dflash exec --policy FILE` runs it, `dflash sim FILE` predicts it again.\n\n{body}",
         file.name
     ))
 }

@@ -12,41 +12,44 @@ use crate::output::OutputDir;
 use crate::terminal::{note, say};
 use services::{Service, services};
 use shared::metrics::{Detail, Metrics};
+use std::path::Path;
 use std::sync::Arc;
 
 /// One quantity as simulated and as measured.
 #[derive(Clone, Debug, PartialEq)]
-struct Pair {
+pub(super) struct Pair {
     name: String,
     unit: &'static str,
-    simulated: f64,
-    measured: f64,
+    pub(super) simulated: f64,
+    pub(super) measured: f64,
 }
 
 /// The service times of one stage and bucket in both runs.
 #[derive(Clone, Debug, PartialEq)]
-struct Compared {
-    stage: &'static str,
+pub(super) struct Compared {
+    pub(super) stage: &'static str,
     /// The bucket's name; empty for work that has none.
-    bucket: String,
-    simulated: Service,
-    measured: Service,
+    pub(super) bucket: String,
+    pub(super) simulated: Service,
+    pub(super) measured: Service,
 }
 
 /// All that two runs of one plan have in common and do not.
 #[derive(Debug)]
-struct Comparison {
+pub(super) struct Comparison {
     /// Name of the scenario.
     name: String,
     policy: String,
-    stages: Vec<Compared>,
+    pub(super) stages: Vec<Compared>,
     totals: Vec<Pair>,
+    /// Of the measured run, filling and draining included. (tok/s)
+    pub(super) whole_run: f64,
     tolerance: f64,
 }
 
 impl Comparison {
     /// Throughput stands first among the totals.
-    fn throughput(&self) -> &Pair {
+    pub(super) fn throughput(&self) -> &Pair {
         &self.totals[0]
     }
 
@@ -110,6 +113,18 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     verdict(&comparison)
 }
 
+/// Compares two traces of one plan, with what no policy could exceed by the simulated one's costs. (tok/s)
+pub(super) fn compare_traces(sim: &Path, exec: &Path) -> Result<(Comparison, f64), Failure> {
+    let (sim, exec) = (Recorded::read(sim)?, Recorded::read(exec)?);
+    refuse_different_plans(&sim, &exec)?;
+    let comparison = compared(&sim, &exec)?;
+    let resolved = sim.file.resolved();
+    let work = ::sim::prepare(&resolved, &sim.lengths).map_err(Failure::data)?;
+    let bound = ::sim::run(&resolved, &work, Detail::default(), &mut ::sim::Nobody);
+    let bound = bound.map_err(Failure::data)?.bound;
+    Ok((comparison, bound.tokens_per_s()))
+}
+
 fn refuse_different_plans(sim: &Recorded, exec: &Recorded) -> Result<(), Failure> {
     let (a, b) = (sim.fact("plan"), exec.fact("plan"));
     if a == b {
@@ -143,6 +158,7 @@ fn compared(sim: &Recorded, exec: &Recorded) -> Result<Comparison, Failure> {
         policy: String::new(),
         tolerance: 0.0,
         stages: stages.collect(),
+        whole_run: measured.run_tokens_per_s(),
         totals: show::totals(&simulated, &measured),
     })
 }

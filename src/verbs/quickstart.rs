@@ -1,8 +1,11 @@
 //! `dflash quickstart`: the whole way on this machine, from real text to a trained drafter, with prediction beside measurement.
 
-use super::calibrate::{self, Stage};
+mod pieces;
+
+use super::calibrate::{Calibrated, Effort, calibrated};
+use super::exec::backend::Choice;
 use super::exec::cpu::{Trained, train};
-use super::exec::{Ready, finish, one_for_tensors, ready};
+use super::exec::{Ready, finish, for_libraries, ready};
 use super::sim::{Searched, search, stop_on_signal};
 use super::{best, exec};
 use crate::cli::QuickstartArgs;
@@ -13,31 +16,29 @@ use crate::report;
 use crate::results;
 use crate::scenario::{Case, PolicyFile, cases, open};
 use crate::terminal::{note, say};
+use pieces::Stage;
 use shared::record::{Record, parse};
 use sim::choose;
-use sim::spec::{Buckets, Costs, Rate, Search};
+use sim::spec::{Buckets, Search};
 use std::path::Path;
 
 /// The scenario, as it ships.
 const SCENARIO: &str = include_str!("../../scenarios/quickstart.toml");
 
-/// Samples that calibration trains on.
-const CALIBRATION_SAMPLES: u32 = 240;
-
 pub(crate) fn run(args: &QuickstartArgs) -> Result<(), Failure> {
-    one_for_tensors()?;
+    for_libraries()?;
     let dir = OutputDir::create(&args.out)?;
     let scenario = dir.write("scenario.toml", SCENARIO.as_bytes())?;
     note("1/4 reading text from the Cargo registry");
     let input = open(&[scenario], &args.sets, crate::config::POINTS_MAX)?;
     let mut cases = cases(&input)?;
     note(format!("    {} samples", cases[0].lengths.len()));
-    note("2/4 calibrating: a short training run");
-    let measured = calibrated(&cases, &dir)?;
+    note("2/4 calibrating: every stage alone, and workers beside each other");
+    let measured = measured(&cases, &dir)?;
     for case in &mut cases {
         measured.put_into(&mut case.file);
     }
-    write_scenario(&dir, &input, &measured)?;
+    write_scenario(&dir, &input, &cases[0], &measured)?;
     note(format!("3/4 simulating {} policies", cases.len()));
     let mut searched = search(cases, None, &stop_on_signal())?;
     choose_anyway(&mut searched);
@@ -58,49 +59,35 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<(), Failure> {
     conclude(&args.out, &dir, &ready, &chosen, &trained)
 }
 
-/// What calibration found.
-struct Measured {
-    costs: Costs,
-    copy: Option<Rate>,
-}
-
-impl Measured {
-    fn put_into(&self, file: &mut PolicyFile) {
-        file.costs = self.costs.clone();
-        if let Some(rate) = self.copy {
-            let links = [
-                &mut file.hardware.host_pageable,
-                &mut file.hardware.host_pinned,
-                &mut file.hardware.p2p,
-            ];
-            for link in links.into_iter().flatten() {
-                link.bandwidth = rate;
-            }
-        }
+/// Measures every stage on a few samples of the data.
+fn measured(cases: &[Case], dir: &OutputDir) -> Result<Calibrated, Failure> {
+    let mut few = cases.to_vec();
+    for case in &mut few {
+        // The buckets that all samples have.
+        let edges =
+            sim::edges(&case.file.workload.buckets, &case.lengths).map_err(Failure::usage)?;
+        case.file.workload.buckets = Buckets::Edges(edges.as_slice().to_vec());
     }
-}
-
-/// Trains on a few samples with the composed policy and takes the times of every stage.
-fn calibrated(cases: &[Case], dir: &OutputDir) -> Result<Measured, Failure> {
-    let mut case = cases.last().expect("a scenario has cases").clone();
-    let edges = sim::edges(&case.file.workload.buckets, &case.lengths).map_err(Failure::usage)?;
-    case.file.workload.buckets = Buckets::Edges(edges.as_slice().to_vec());
-    let few = case.lengths.len().min(CALIBRATION_SAMPLES as usize);
-    case.lengths = std::sync::Arc::new(case.lengths[..few].to_vec());
-    let ready = ready(case)?;
-    let folder = OutputDir::create(&dir.path().join("calibration"))?;
-    train(&ready, &folder)?;
-    let records = records(folder.path())?;
-    let costs = calibrate::costs(&records, &ready.plan);
-    let copy = calibrate::copy_bytes_per_s(&records, &ready.plan).and_then(Rate::new);
-    Ok(Measured { costs, copy })
+    let found = calibrated(
+        &few,
+        Choice::Cpu,
+        &Effort::short(),
+        &stop_on_signal(),
+        &mut None,
+    )?;
+    found.write(
+        &OutputDir::create(&dir.path().join("calibration"))?,
+        "scenario.toml",
+    )?;
+    Ok(found)
 }
 
 /// The scenario with the measured costs, to be simulated again by hand.
 fn write_scenario(
     dir: &OutputDir,
     input: &crate::scenario::Input,
-    measured: &Measured,
+    case: &Case,
+    measured: &Calibrated,
 ) -> Result<(), Failure> {
     let crate::scenario::Input::Scenario { loaded, .. } = input else {
         return Ok(());
@@ -109,6 +96,13 @@ fn write_scenario(
     let costs = toml::Value::try_from(&measured.costs)
         .map_err(|e| Failure::usage(format!("costs cannot be written as TOML: {e}")))?;
     table.insert("costs".into(), costs);
+    if let Some(toml::Value::Table(hardware)) = table.get_mut("hardware") {
+        let mut file = case.file.clone();
+        measured.put_into(&mut file);
+        let found = toml::Value::try_from(&file.hardware)
+            .map_err(|e| Failure::usage(format!("hardware cannot be written as TOML: {e}")))?;
+        hardware.extend(found.as_table().cloned().unwrap_or_default());
+    }
     let text = toml::to_string_pretty(&table)
         .map_err(|e| Failure::usage(format!("the scenario cannot be written as TOML: {e}")))?;
     let head = "# The quickstart scenario with the costs that calibration measured here.\n\n";
@@ -132,7 +126,7 @@ fn choose_anyway(searched: &mut Searched) {
 
 fn write_search(dir: &OutputDir, searched: &Searched) -> Result<PolicyFile, Failure> {
     let folder = OutputDir::create(&dir.path().join("sim"))?;
-    results::write(&folder, &searched.cases, &searched.rows)?;
+    results::write(&folder, searched)?;
     let row = searched.choice.best.ok_or_else(|| {
         Failure::no(format!(
             "no policy qualifies; see {}",
@@ -142,8 +136,8 @@ fn write_search(dir: &OutputDir, searched: &Searched) -> Result<PolicyFile, Fail
     let chosen = best::policy_file(searched, row)?;
     best::write(&folder, &chosen)?;
     let detailed = report::details(searched, Some(&chosen), &folder, true)?;
-    report::write(&folder, searched, Some(&chosen), &detailed)?;
-    for line in report::summary(searched, Some(&chosen), &detailed) {
+    report::write(&folder, searched, Some(&chosen), None, &detailed)?;
+    for line in report::summary(searched, Some(&chosen), None, &detailed) {
         say(line);
     }
     Ok(chosen)
@@ -217,7 +211,7 @@ fn comparison(
         predicted: chosen.expect.throughput_tok_s,
         measured: m.tokens_per_s(),
     }];
-    let pieces = calibrate::pieces(&records(&out.join("exec"))?);
+    let pieces = pieces::pieces(&records(&out.join("exec"))?);
     let stages = [
         (
             Stage::Forward,

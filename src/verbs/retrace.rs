@@ -13,6 +13,7 @@ use shared::id::MicrobatchId;
 use shared::metrics::{Detail, Meter, Metrics};
 use shared::plan::Plan;
 use shared::record::{Encoder, Record};
+use sim::Observe;
 use std::fmt;
 use std::sync::Arc;
 
@@ -58,6 +59,20 @@ pub(crate) fn retrace(
     plan: &Arc<Plan>,
     detail: Detail,
 ) -> Result<Retraced, Box<Divergence>> {
+    retrace_watched(recorded, file, plan, detail, &mut sim::Nobody)
+}
+
+/// As [`retrace`]; `observer` sees every record that the core confirms, with the core after it.
+///
+/// # Errors
+/// The first divergence.
+pub(crate) fn retrace_watched(
+    recorded: &Recorded,
+    file: &PolicyFile,
+    plan: &Arc<Plan>,
+    detail: Detail,
+    observer: &mut impl Observe,
+) -> Result<Retraced, Box<Divergence>> {
     let grad_accum = file.training.grad_accum;
     let mut core = Core::new(
         Arc::clone(plan),
@@ -87,6 +102,7 @@ pub(crate) fn retrace(
             return Err(diverges(Difference::Work(work)));
         }
         meter.observe(record.at, &record.event, actions.as_slice(), &core);
+        observer.record(record.at, &record.event, actions.as_slice(), &core);
         actions.clear();
     }
     Ok(Retraced {

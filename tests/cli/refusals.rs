@@ -156,7 +156,7 @@ fn a_split_of_more_workers_than_gpus_is_refused() {
     mistake(
         &policy("").replace("targets = 2", "targets = 3"),
         &[
-            "s.toml: policy[0].targets: 3 target + 2 drafter workers need 5 GPUs, hardware.gpus is 4",
+            "s.toml: policy[0].targets: 3 target + 2 drafter workers need 5 GPUs, hardware.gpus is 4; lower the split",
         ],
     );
 }

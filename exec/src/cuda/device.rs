@@ -112,6 +112,32 @@ impl Gpu {
         Ok(can != 0)
     }
 
+    /// Where it sits on the PCI bus, such as "0000:1b:00.0".
+    pub fn bus_id(&self) -> Result<String, CudaError> {
+        let mut text = [0 as std::ffi::c_char; 32];
+        let device = self.context.cu_device();
+        // SAFETY: the text has a place of the length given.
+        unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as c_int, device) }
+            .result()
+            .named("cuDeviceGetPCIBusId")?;
+        let bytes = text.iter().take_while(|&&c| c != 0);
+        Ok(bytes
+            .map(|&c| (c as u8 as char).to_ascii_lowercase())
+            .collect())
+    }
+
+    /// How the driver ranks the way to `other`'s memory among those of the box: 0 is the best.
+    pub fn rank_of_way(&self, other: &Self) -> Result<i32, CudaError> {
+        let mut rank = 0;
+        let (here, there) = (self.context.cu_device(), other.context.cu_device());
+        let which = sys::CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
+        // SAFETY: both devices are open and the result has a place.
+        unsafe { sys::cuDeviceGetP2PAttribute(&raw mut rank, which, here, there) }
+            .result()
+            .named("cuDeviceGetP2PAttribute")?;
+        Ok(rank)
+    }
+
     /// Lets this GPU read and write `other`'s memory directly; done once a pair and direction.
     pub fn reach(&self, other: &Self) -> Result<(), CudaError> {
         if self.ordinal == other.ordinal {

@@ -83,6 +83,14 @@ pub enum CudaError {
         /// What the compiler said.
         log: String,
     },
+    /// NVLink multicast was not switched off before the process began.
+    #[error(
+        "NCCL is not used: NCCL_NVLS_ENABLE is {found} and NVLink multicast stays off in this program; set NCCL_NVLS_ENABLE=0"
+    )]
+    Multicast {
+        /// What the variable says.
+        found: String,
+    },
     /// A call into a CUDA library failed.
     #[error("{call} failed: {code}")]
     Call {

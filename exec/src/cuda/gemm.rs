@@ -13,6 +13,7 @@ use matrix::{Shape, fit};
 use plan::{Plan, settings};
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use matrix::{Matrix, Output};
 
@@ -46,6 +47,38 @@ pub enum Tuning {
     Timed,
 }
 
+/// What timing chose, for shapes of about one size.
+type Chosen = HashMap<Shape, sys::cublasLtMatmulAlgo_t>;
+
+/// What timing has chosen so far in this process on a GPU: whoever comes later need not time again, and takes the same kernels.
+fn choices(gpu: usize) -> Choices {
+    static CHOSEN: Mutex<Vec<Chosen>> = Mutex::new(Vec::new());
+    let mut all = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if all.len() <= gpu {
+        all.resize_with(gpu + 1, Chosen::new);
+    }
+    Choices { all, gpu }
+}
+
+/// One GPU's choices, locked.
+struct Choices {
+    all: MutexGuard<'static, Vec<Chosen>>,
+    gpu: usize,
+}
+
+impl std::ops::Deref for Choices {
+    type Target = Chosen;
+    fn deref(&self) -> &Chosen {
+        &self.all[self.gpu]
+    }
+}
+
+impl std::ops::DerefMut for Choices {
+    fn deref_mut(&mut self) -> &mut Chosen {
+        &mut self.all[self.gpu]
+    }
+}
+
 /// The library with its workspace, for one stream.
 #[derive(Debug)]
 pub struct Gemm {
@@ -55,8 +88,7 @@ pub struct Gemm {
     /// Results are set to zero before they are computed: a memory checker does not see what the library's kernels write.
     marks: bool,
     plans: HashMap<Shape, Plan>,
-    /// What timing chose, for shapes of about one size.
-    chosen: HashMap<Shape, sys::cublasLtMatmulAlgo_t>,
+    chosen: Chosen,
 }
 
 // SAFETY: the library's handles may be used by any thread, one at a time, which `&mut self` keeps.
@@ -83,7 +115,7 @@ impl Gemm {
             tuning,
             marks: std::env::var_os("DFLASH_INITCHECK").is_some(),
             plans: HashMap::new(),
-            chosen: HashMap::new(),
+            chosen: choices(pool.gpu().ordinal()).clone(),
         })
     }
 
@@ -202,6 +234,7 @@ impl Gemm {
         if let Some((_, best)) = timed.min_by(|a, b| a.0.total_cmp(b.0)) {
             plan.algorithm = best.algo;
             self.chosen.insert(shape.rounded(), best.algo);
+            choices(stream.gpu().ordinal()).insert(shape.rounded(), best.algo);
         }
         Ok(plan)
     }

@@ -18,9 +18,12 @@ mod error;
 mod gemm;
 mod hidden;
 mod kernels;
+pub mod links;
+pub mod nccl;
 mod pinned;
 mod pool;
 pub mod target;
+mod way;
 
 pub use device::{Event, Gpu, Stream};
 pub use error::CudaError;
@@ -31,3 +34,4 @@ pub use kernels::{Kernel, Module, Source, compile, compiler_version};
 pub use pinned::PinnedBuffer;
 pub(crate) use pool::round_up as piece_bytes;
 pub use pool::{Buffer, Element, Pool, Ptr};
+pub use way::{End, Way};

@@ -36,8 +36,8 @@ pub type ObserverError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Sees every record of a run as it is made, on the driver's thread.
 pub trait Observer {
-    /// Takes in an event, the actions it caused and the core after it. The actions are carried out when this returns: at an
-    /// [`Event::StepApplied`] of all drafters, nobody works on the weights until then.
+    /// Takes in an event, the actions it caused and the core after it. Workers have their orders by then, except at an
+    /// [`Event::StepApplied`], whose actions are carried out when this returns: nobody works on the weights until then.
     ///
     /// An error ends the run.
     fn on_record(

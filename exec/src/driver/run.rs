@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::error::{DriverError, Site, WorkerId};
 use crate::store::{Slots, Store};
 use crate::worker::{Piece, Report};
-use shared::core::{Actions, Core, Event, Outcome};
+use shared::core::{Action, Actions, Core, Event, Outcome};
 use shared::id::{Bytes, MicrobatchId};
 use shared::time::Time;
 use std::sync::Arc;
@@ -259,16 +259,28 @@ impl<B: Backend> Run<B> {
         if let Some(breach) = self.slots.breach() {
             panic!("slots and bytes are within the policy's caps: {breach}");
         }
+        // Workers get their orders before the record is kept, so that none waits for that; but the weights that a step made are shown
+        // before anybody changes them.
+        let is_step = matches!(event, Event::StepApplied { .. });
+        if !is_step {
+            self.carry_out_all(actions.as_slice());
+        }
         let began = self.clock.wall();
         observer
             .on_record(self.now, &event, actions.as_slice(), &self.core)
             .map_err(DriverError::Observer)?;
         self.spent.observers += self.clock.wall() - began;
-        for action in actions.as_slice() {
-            self.carry_out(*action);
+        if is_step {
+            self.carry_out_all(actions.as_slice());
         }
         actions.clear();
         Ok(())
+    }
+
+    fn carry_out_all(&mut self, actions: &[Action]) {
+        for action in actions {
+            self.carry_out(*action);
+        }
     }
 
     fn failure(&self, worker: WorkerId, piece: &Piece, error: WorkError) -> DriverError {

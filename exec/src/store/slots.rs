@@ -98,17 +98,18 @@ impl Slots {
             .map(|bytes| Bytes(bytes.0.saturating_mul(policy.drafters.into())));
         let slots_max = self.slots_max();
         let bytes_max = least(policy.bytes_total, bytes_by_drafter);
-        if let Some(breach) = exceeds("all buckets", self.total, slots_max, bytes_max) {
+        if let Some(breach) = exceeds(
+            || "all buckets".to_owned(),
+            self.total,
+            slots_max,
+            bytes_max,
+        ) {
             return Some(breach);
         }
         self.buckets.iter().enumerate().find_map(|(index, used)| {
-            let name = format!("bucket {}", BucketId::from_index(index));
-            exceeds(
-                &name,
-                *used,
-                policy.depth_per_bucket,
-                policy.bytes_per_bucket,
-            )
+            let (slots, bytes) = (policy.depth_per_bucket, policy.bytes_per_bucket);
+            let name = || format!("bucket {}", BucketId::from_index(index));
+            exceeds(name, *used, slots, bytes)
         })
     }
 
@@ -185,17 +186,18 @@ fn least<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
 }
 
 fn exceeds(
-    what: &str,
+    what: impl Fn() -> String,
     used: Occupied,
     slots_max: Option<u32>,
     bytes_max: Option<Bytes>,
 ) -> Option<String> {
     if let Some(max) = slots_max.filter(|max| used.slots > *max) {
-        return Some(format!("{what}: {} slots, at most {max}", used.slots));
+        return Some(format!("{}: {} slots, at most {max}", what(), used.slots));
     }
     let max = bytes_max.filter(|max| used.bytes > *max)?;
     Some(format!(
-        "{what}: {} of hidden states, at most {max}",
+        "{}: {} of hidden states, at most {max}",
+        what(),
         used.bytes
     ))
 }

@@ -94,6 +94,11 @@ impl Peaks {
         self.slot_ns
     }
 
+    /// The integral over time of the bytes of hidden states in existence. (bytes x ns)
+    pub fn alive_byte_ns(&self) -> u128 {
+        self.alive_byte_ns
+    }
+
     /// Slots in use, averaged over time. (slots)
     pub fn slots_mean(&self, end: Time) -> f64 {
         mean(self.slot_ns, end)

@@ -2,12 +2,12 @@
 
 use super::mixing::Mixing;
 use super::series::{Series, Timeline};
-use super::summary::{BucketDelay, Ledger, Metrics, Steady};
+use super::summary::{Applied, BucketDelay, Ledger, Metrics, steady};
 use super::{Peaks, Shares};
 use crate::core::{Action, Core, Event, Outcome, Status};
 use crate::id::{BucketId, SampleId, Tokens};
 use crate::policy::{Placement, Transport};
-use crate::time::{Span, Time};
+use crate::time::Time;
 
 /// How much to keep beside sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,14 +38,6 @@ pub struct Meter {
     tokens: Tokens,
     samples: u64,
     end: Time,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Applied {
-    at: Time,
-    tokens: Tokens,
-    samples: u64,
-    has_input: bool,
 }
 
 impl Meter {
@@ -182,7 +174,8 @@ impl Meter {
             samples,
             microbatches,
             steps: self.steps.len() as u32,
-            steady: self.steady(),
+            steady: steady(&self.steps, self.steps.len() / WARM_UP_SHARE),
+            applied: self.steps,
             workers: self.shares.until(self.end),
             targets: core.state().targets.len(),
             peaks: self.peaks,
@@ -192,27 +185,6 @@ impl Meter {
             ledger: ledger(core),
             points: self.series.map(|s| s.points).unwrap_or_default(),
             timeline: self.timeline.map(|t| t.bars).unwrap_or_default(),
-        }
-    }
-
-    /// From the end of the warm-up to the last step that was applied while targets still had input.
-    fn steady(&self) -> Steady {
-        let last = self.steps.iter().rposition(|s| s.has_input);
-        let first = self.steps.len() / WARM_UP_SHARE;
-        match last {
-            Some(last) if last > first => {
-                let (from, to) = (self.steps[first], self.steps[last]);
-                Steady {
-                    span: to.at - from.at,
-                    tokens: Tokens(to.tokens.0 - from.tokens.0),
-                    samples: to.samples - from.samples,
-                    steps: (last - first) as u32,
-                }
-            }
-            _ => Steady {
-                span: Span::ZERO,
-                ..Steady::default()
-            },
         }
     }
 }

@@ -46,6 +46,8 @@ pub struct MixSummary {
     pub longest_run: u32,
     /// Correlation of mean length between a step and the next; `None` for fewer than three steps or constant lengths.
     pub lag1: Option<f64>,
+    /// Correlation of mean length between a microbatch and the one that is trained next, whoever trains it; `None` as above.
+    pub microbatch_lag1: Option<f64>,
 }
 
 #[derive(Clone, Debug)]
@@ -57,6 +59,9 @@ pub(super) struct Mixing {
     longest_run: u32,
     windows: u32,
     windows_at_most_two: u32,
+    lengths: Lag1,
+    /// Room for the sums of a step.
+    counts: Vec<u32>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -93,6 +98,8 @@ impl Mixing {
             longest_run: 0,
             windows: 0,
             windows_at_most_two: 0,
+            lengths: Lag1::default(),
+            counts: vec![0; counts.len()],
         }
     }
 
@@ -109,6 +116,9 @@ impl Mixing {
             (microbatch.bucket, 1)
         };
         self.longest_run = self.longest_run.max(run.1);
+        let samples = microbatch.sample_count().max(1);
+        self.lengths
+            .push(microbatch.tokens.0 as f64 / f64::from(samples));
     }
 
     /// A drafter is gone; what it had trained on in the step under way will be trained on again.
@@ -119,12 +129,14 @@ impl Mixing {
     }
 
     pub(super) fn applied(&mut self, step: StepId, group: Group, core: &Core) -> Committed {
-        let mut counts = vec![0; self.shares.len()];
+        let mut counts = std::mem::take(&mut self.counts);
+        counts.fill(0);
         let (mut samples, mut tokens) = (0, 0);
-        for (d, tally) in self.under_way.iter_mut().enumerate() {
-            if group != Group::All && group != Group::One(DrafterId::from_index(d)) {
-                continue;
-            }
+        let tallies = match group {
+            Group::All => &mut self.under_way[..],
+            Group::One(drafter) => std::slice::from_mut(&mut self.under_way[drafter.index()]),
+        };
+        for tally in tallies {
             let distinct = tally.counts.iter().filter(|&&count| count > 0).count();
             self.windows += u32::from(distinct > 0);
             self.windows_at_most_two += u32::from((1..=2).contains(&distinct));
@@ -136,6 +148,7 @@ impl Mixing {
         }
         let mean_length = tokens as f64 / samples.max(1) as f64;
         self.push(step, group, &counts, mean_length, core);
+        self.counts = counts;
         Committed {
             tokens: Tokens(tokens),
             samples,
@@ -193,25 +206,55 @@ impl Mixing {
             windows_at_most_two: f64::from(self.windows_at_most_two)
                 / f64::from(self.windows.max(1)),
             longest_run: self.longest_run,
-            lag1: lag1(&means),
+            lag1: lag1(means),
+            microbatch_lag1: self.lengths.correlation(),
         }
     }
 }
 
 /// Pearson correlation of a series with itself one later.
-fn lag1(series: &[f64]) -> Option<f64> {
-    if series.len() < 3 {
-        return None;
+fn lag1(series: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut sums = Lag1::default();
+    series.into_iter().for_each(|x| sums.push(x));
+    sums.correlation()
+}
+
+/// The same in sums, for series that are not kept. All terms are relative to the first, so that little is lost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lag1 {
+    count: u64,
+    first: f64,
+    last: f64,
+    sum: f64,
+    squares: f64,
+    products: f64,
+}
+
+impl Lag1 {
+    fn push(&mut self, x: f64) {
+        if self.count == 0 {
+            self.first = x;
+        }
+        let x = x - self.first;
+        self.products += self.last * x;
+        self.sum += x;
+        self.squares += x * x;
+        self.last = x;
+        self.count += 1;
     }
-    let mean = series.iter().sum::<f64>() / series.len() as f64;
-    let product = |a: f64, b: f64| (a - mean) * (b - mean);
-    let variance: f64 = series.iter().map(|&x| product(x, x)).sum();
-    let covariance: f64 = series
-        .iter()
-        .zip(&series[1..])
-        .map(|(&a, &b)| product(a, b))
-        .sum();
-    (variance > 0.0).then(|| covariance / variance)
+
+    fn correlation(&self) -> Option<f64> {
+        if self.count < 3 {
+            return None;
+        }
+        let n = self.count as f64;
+        let mean = self.sum / n;
+        let variance = self.squares - n * mean * mean;
+        // Of the pairs' sums, one lacks the last term and the other the first, which is 0.
+        let covariance =
+            self.products - mean * (2.0 * self.sum - self.last) + (n - 1.0) * mean * mean;
+        (variance > self.squares * 1e-12).then(|| covariance / variance)
+    }
 }
 
 #[cfg(test)]
@@ -222,8 +265,11 @@ mod tests {
     fn a_sawtooth_is_anticorrelated_and_a_ramp_correlated() {
         let sawtooth: Vec<_> = (0..100).map(|i| f64::from(i % 2)).collect();
         let ramp: Vec<_> = (0..100).map(f64::from).collect();
-        assert!(lag1(&sawtooth).unwrap() < -0.95);
-        assert!(lag1(&ramp).unwrap() > 0.95);
-        assert_eq!(lag1(&[1.0, 1.0, 1.0]), None);
+        assert!(lag1(sawtooth).unwrap() < -0.95);
+        assert!(lag1(ramp).unwrap() > 0.95);
+        assert_eq!(lag1([1.0, 1.0, 1.0]), None);
+        // Mean 3; pairs (-2)(0) + (0)(-1) + (-1)(3) = -3 over 4 + 0 + 1 + 9 = 14.
+        let found = lag1([1.0, 3.0, 2.0, 6.0]).unwrap();
+        assert!((found + 3.0 / 14.0).abs() < 1e-12, "{found}");
     }
 }

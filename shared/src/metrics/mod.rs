@@ -16,4 +16,4 @@ pub use meter::{Detail, Meter};
 pub use mixing::{MixSummary, StepMix};
 pub use series::{Interval, Point, Work};
 pub use shares::{Shares, WorkerShares};
-pub use summary::{BucketDelay, Ledger, Metrics, Steady};
+pub use summary::{Applied, BucketDelay, Ledger, Metrics, Steady};

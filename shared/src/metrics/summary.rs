@@ -63,6 +63,39 @@ pub struct Steady {
     pub steps: u32,
 }
 
+/// An optimizer step as it was applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// When.
+    pub at: Time,
+    /// Real tokens that were part of the weights then, its own included.
+    pub tokens: Tokens,
+    /// Samples of these.
+    pub samples: u64,
+    /// Whether targets still had input to begin.
+    pub has_input: bool,
+}
+
+/// From step `first` to the last step that was applied while targets still had input; empty if that is not later.
+pub(super) fn steady(applied: &[Applied], first: usize) -> Steady {
+    let last = applied.iter().rposition(|step| step.has_input);
+    match last {
+        Some(last) if last > first => {
+            let (from, to) = (applied[first], applied[last]);
+            Steady {
+                span: to.at - from.at,
+                tokens: Tokens(to.tokens.0 - from.tokens.0),
+                samples: to.samples - from.samples,
+                steps: (last - first) as u32,
+            }
+        }
+        _ => Steady {
+            span: Span::ZERO,
+            ..Steady::default()
+        },
+    }
+}
+
 /// The numbers of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metrics {
@@ -78,8 +111,10 @@ pub struct Metrics {
     pub microbatches: u32,
     /// Optimizer steps applied.
     pub steps: u32,
-    /// The steady part.
+    /// The steady part: without a warm-up of one step in ten, unless [`Self::cut_warm_up`] chose another.
     pub steady: Steady,
+    /// Every optimizer step.
+    pub applied: Vec<Applied>,
     /// Every worker's time by activity.
     pub workers: Vec<WorkerShares>,
     /// The number of targets among these, which come first.
@@ -101,6 +136,17 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Lets the steady part begin with the end of step `first`.
+    pub fn cut_warm_up(&mut self, first: usize) {
+        self.steady = steady(&self.applied, first);
+    }
+
+    /// Leaves out what grows with the length of the run: sums stay.
+    pub fn forget_steps(&mut self) {
+        self.applied = Vec::new();
+        self.step_mixes = Vec::new();
+    }
+
     /// Trained tokens per second over the steady part, or over the whole run when it is too short to have one. (tok/s)
     pub fn tokens_per_s(&self) -> f64 {
         if self.steady.steps > 0 {

@@ -58,7 +58,7 @@ pub struct MixRule {
 }
 
 /// All that an order depends on besides the work itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OrderSpec {
     /// How.
     pub ordering: Ordering,

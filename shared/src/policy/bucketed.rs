@@ -38,6 +38,7 @@ impl Dispatch for Bucketed {
             Take::Longest => {
                 heads.min_by_key(|&(lane, _)| (usize::MAX - view.state.lanes[lane].len(), lane))
             }
+            Take::Shortest => heads.min_by_key(|&(lane, _)| lane),
             Take::Random => {
                 // A maximum of independent words is a uniform choice, without counting first.
                 heads.max_by_key(|&(lane, _)| view.draw(lane as u32))
@@ -56,7 +57,7 @@ impl Dispatch for Bucketed {
                     ..memo
                 }
             }
-            Take::Oldest | Take::Longest => memo,
+            Take::Oldest | Take::Longest | Take::Shortest => memo,
             Take::Random => Memo {
                 decisions: memo.decisions + 1,
                 ..memo

@@ -42,6 +42,8 @@ pub struct RunFacts {
     pub grad_accum: u32,
     /// The largest microbatch's hidden states. (bytes)
     pub bytes_max: Bytes,
+    /// Its key.
+    pub largest: u32,
     /// The most samples in one microbatch.
     pub samples_max: u32,
     /// Buckets that hold work.
@@ -51,7 +53,9 @@ pub struct RunFacts {
 impl RunFacts {
     /// The facts of a formation's or a plan's microbatches.
     pub fn of(microbatches: &[Microbatch], grad_accum: u32) -> Self {
-        let bytes = microbatches.iter().map(|m| m.bytes).max();
+        let largest = microbatches
+            .iter()
+            .max_by_key(|m| (m.bytes, std::cmp::Reverse(m.key)));
         let samples = microbatches.iter().map(|m| m.sample_count()).max();
         let mut holds_work = [false; 1 << u8::BITS];
         for microbatch in microbatches {
@@ -59,7 +63,8 @@ impl RunFacts {
         }
         Self {
             grad_accum,
-            bytes_max: bytes.unwrap_or_default(),
+            bytes_max: largest.map(|m| m.bytes).unwrap_or_default(),
+            largest: largest.map_or(0, |m| m.key),
             samples_max: samples.unwrap_or(0),
             buckets: holds_work.iter().filter(|&&holds| holds).count() as u32,
         }
@@ -163,8 +168,8 @@ fn caps(policy: &Policy, facts: &RunFacts, found: &mut Found) {
         found.error(
             key,
             format!(
-                "{} bytes ({cap}) is smaller than the largest microbatch, {} bytes ({largest}); raise it to at least that, or lower training.token_budget",
-                cap.0, largest.0
+                "{} bytes ({cap}) is smaller than the largest microbatch, number {}, with {} bytes ({largest}); raise it to at least that, or lower training.token_budget",
+                cap.0, facts.largest, largest.0
             ),
         );
     }
@@ -216,6 +221,13 @@ fn choices(policy: &Policy, found: &mut Found) {
             format!("{} microbatches ahead cannot arrive while copies stop compute; set overlap = true or prefetch = 0", policy.prefetch),
         );
     }
+    if policy.copies_beside == u8::MAX {
+        found.error(
+            "copies_beside",
+            "255 copies beside a forward and its own are more than are counted; set at most 254"
+                .into(),
+        );
+    }
     if policy.barrier == Barrier::None && policy.queue == Queue::Composed {
         found.error(
             "barrier",
@@ -244,7 +256,9 @@ fn gates(policy: &Policy, facts: &RunFacts, found: &mut Found) {
         (Some(high), low) => {
             let step = facts.step_size(policy).saturating_mul(facts.samples_max);
             if high < step {
-                found.error("gate_high", format!("{high} samples in flight never complete a step of {step}; set at least {step}"));
+                found.error("gate_high", format!("{high} samples in flight never complete a step of {step}, training.grad_accum {} x {} drafters x {} samples; set at least {step}", facts.grad_accum, policy.drafters, facts.samples_max));
+            } else {
+                room_ahead(policy, facts, high, found);
             }
             if let Some(low) = low.filter(|&low| low > high) {
                 found.error(
@@ -258,6 +272,22 @@ fn gates(policy: &Policy, facts: &RunFacts, found: &mut Found) {
             "a low mark without gate_high does nothing; set gate_high too, or leave it out".into(),
         ),
         (None, None) => {}
+    }
+}
+
+/// Samples in flight are those of the step under way, those that consumers hold beside it, and what is worked ahead. A gate that leaves less
+/// than a step for the last makes targets pause until drafters have nothing left.
+fn room_ahead(policy: &Policy, facts: &RunFacts, high: u32, found: &mut Found) {
+    let step = facts.step_size(policy).saturating_mul(facts.samples_max);
+    let prefetched = u32::from(policy.drafters) * u32::from(policy.prefetch);
+    let lagging = step.saturating_mul(policy.gate_lag.into());
+    let held = lagging.saturating_add(prefetched.saturating_mul(facts.samples_max));
+    let room = high.saturating_sub(step).saturating_sub(held);
+    if room < step {
+        let enough = step.saturating_mul(2).saturating_add(held);
+        found.warn("gate_high", format!(
+            "{high} samples in flight leave {room} to work ahead: a step takes {step} and consumers may hold {held} beside it ({lagging} counted out gate_lag steps late, the rest prefetched), so targets pause while drafters run dry; set at least {enough}"
+        ));
     }
 }
 
@@ -300,5 +330,66 @@ fn mixing(policy: &Policy, facts: &RunFacts, found: &mut Found) {
         && policy.assignment == Assignment::Shared
     {
         found.error("mix_enforce", "\"take\" watches each drafter's window, and with assignment = \"shared\" there is none; set \"fixed\", or mix_enforce = \"record\"".into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::preset;
+
+    /// Four drafters that each accumulate four microbatches of two samples: a step is 32 samples.
+    const FACTS: RunFacts = RunFacts {
+        grad_accum: 4,
+        bytes_max: Bytes(1_000),
+        largest: 17,
+        samples_max: 2,
+        buckets: 1,
+    };
+
+    fn gate(high: u32, low: u32) -> Policy {
+        Policy {
+            targets: 4,
+            drafters: 4,
+            gate_high: Some(high),
+            gate_low: Some(low),
+            ..preset("watermark").expect("a preset")
+        }
+    }
+
+    #[test]
+    fn a_gate_needs_room_for_a_step_ahead_of_what_is_held() {
+        let room = |policy: &Policy| {
+            let found = check(policy, &FACTS).into_iter();
+            let mut rooms = found.filter(|f| f.message.contains("to work ahead"));
+            rooms.next().map(|f| (f.severity, f.message))
+        };
+        // A step under way (32), one counted out late (32) and four prefetched microbatches (8) are 72.
+        let (severity, message) = room(&gate(96, 48)).expect("24 samples are less than a step");
+        assert_eq!(severity, Severity::Warning);
+        assert!(message.starts_with("96 samples in flight leave 24 to work ahead"));
+        assert!(message.ends_with("set at least 104"), "{message}");
+        assert_eq!(room(&gate(104, 96)), None);
+        // What leaves the count at once and is not prefetched is not held.
+        let prompt = Policy {
+            gate_lag: 0,
+            prefetch: 0,
+            ..gate(64, 48)
+        };
+        assert_eq!(room(&prompt), None);
+    }
+
+    #[test]
+    fn a_cap_that_the_largest_microbatch_exceeds_names_it() {
+        let policy = Policy {
+            bytes_total: Some(Bytes(999)),
+            ..gate(200, 100)
+        };
+        let error = policy.ensure(&FACTS).expect_err("it never fits");
+        assert_eq!(error.key, "bytes_total");
+        assert!(
+            error.message.contains("number 17, with 1000 bytes"),
+            "{error}"
+        );
     }
 }

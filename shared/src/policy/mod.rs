@@ -8,6 +8,7 @@ mod bucketed;
 mod check;
 mod composed;
 mod dealt;
+mod devices;
 mod dispatch;
 mod fifo;
 mod per_drafter;
@@ -20,6 +21,7 @@ use crate::time::Span;
 use serde::{Deserialize, Serialize};
 
 pub use check::{Finding, PolicyError, RunFacts, Severity, check};
+pub use devices::DeviceMap;
 pub use dispatch::{Dispatch, View, registry};
 pub use preset::{Cap, Overrides, PRESETS, UnknownPreset, preset};
 
@@ -61,6 +63,8 @@ pub enum Take {
     Longest,
     /// A seeded choice among non-empty buckets.
     Random,
+    /// The bucket of the shortest sequences: non-preemptive priority, under which long ones wait while short ones come.
+    Shortest,
 }
 
 /// When a target asks for a slot.
@@ -190,6 +194,9 @@ pub struct Policy {
     pub transport: Transport,
     /// Whether copies run beside compute; if not, they stop the worker at their end of the link.
     pub overlap: bool,
+    /// Copies out of a target's memory that may be under way when it begins a forward, where copies run beside compute.
+    #[serde(default = "one_copy")]
+    pub copies_beside: u8,
     /// Microbatches a drafter may hold ready beside the one it trains on.
     pub prefetch: u8,
     /// Who trains on what.
@@ -221,6 +228,10 @@ pub struct Policy {
     pub poll: Span,
     /// Times a failed microbatch is tried again before it is given up and listed.
     pub retry_max: u8,
+}
+
+const fn one_copy() -> u8 {
+    1
 }
 
 impl Policy {

@@ -87,7 +87,9 @@ impl TryFrom<StageFile> for StageCost {
             file.per_sample_ms,
             file.per_token2_ns,
         ];
-        match file.table {
+        // An empty table beside coefficients is none: a file laid over another cannot take the other's table away.
+        let has_formula = coefficients.iter().any(Option::is_some);
+        match file.table.filter(|t| !(t.is_empty() && has_formula)) {
             None => Ok(Self::Formula(Formula {
                 base_ms: file.base_ms.unwrap_or(0.0),
                 per_token_us: file.per_token_us.unwrap_or(0.0),
@@ -253,10 +255,16 @@ mod tests {
     }
 
     #[test]
+    fn a_formula_laid_over_a_table_takes_its_place() {
+        let cost: StageCost = toml::from_str("base_ms = 1\ntable = []").unwrap();
+        assert_eq!(cost.formula(7).map(|f| f.base_ms), Some(1.0));
+    }
+
+    #[test]
     fn a_stage_is_not_both() {
         let refused = |text| toml::from_str::<StageCost>(text).unwrap_err();
         assert_eq!(
-            refused("base_ms = 1\ntable = []").message(),
+            refused("base_ms = 1\ntable = [ {} ]").message(),
             "a cost is either a table or one formula; move the coefficients into the table's rows"
         );
         assert_eq!(

@@ -1,11 +1,11 @@
 //! The machine: GPUs, memories and the links between them.
 
 use super::check::{Checks, Problem};
+use super::sharing::Sharing;
 use super::units::{ByteSize, Rate};
 use serde::{Deserialize, Serialize};
 
-/// One box. Each link belongs to the transport of its name; a missing one cannot be used, except `local`, which then takes no
-/// time at all.
+/// One box. Each link belongs to the transport of its name; a missing one cannot be used, except `local`, by which nothing moves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hardware {
@@ -27,9 +27,12 @@ pub struct Hardware {
     /// Between two GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p2p: Option<Link>,
-    /// Inside one GPU; infinitely fast when left out.
+    /// Inside one GPU, as measured. Hidden states that stay there do not travel, so a simulation makes nothing of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<Link>,
+    /// How workers that share a GPU slow each other; without it, each worker has a GPU of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
 }
 
 /// What carries hidden states.
@@ -38,6 +41,13 @@ pub struct Hardware {
 pub struct Link {
     /// Data carried in one direction.
     pub bandwidth: Rate,
+    /// Data carried into drafters, where that is another speed than out of targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth_in: Option<Rate>,
+    /// Speed of compute on a GPU that workers share while such a copy is under way there, as a share of the speed without: copies of
+    /// ordinary host memory hold up the launches of others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_rate: Option<f64>,
     /// Time before the first byte. (ms)
     #[serde(default)]
     pub latency_ms: f64,
@@ -78,6 +88,10 @@ impl Hardware {
                 checks.extend(problems);
             }
         }
+        if let Some(sharing) = &self.sharing {
+            let problems = sharing.validate(&checks.path("sharing"));
+            checks.extend(problems);
+        }
         checks.done()
     }
 
@@ -100,6 +114,18 @@ impl Link {
             self.latency_ms,
             "write 0 for a link without latency",
         );
+        if let Some(rate) = self.compute_rate {
+            checks.positive(
+                "compute_rate",
+                rate,
+                "leave it out for copies that slow nothing",
+            );
+            checks.share(
+                "compute_rate",
+                rate,
+                "leave it out for copies that slow nothing",
+            );
+        }
         checks.done()
     }
 }
@@ -122,7 +148,7 @@ mod tests {
         let pinned = hardware.host_pinned.as_ref().unwrap();
         assert!(pinned.duplex && pinned.shared);
         assert_eq!(pinned.bandwidth.bytes_per_s(), 25e9);
-        assert_eq!(hardware.local, None);
+        assert_eq!(hardware.p2p, None);
         assert_eq!(hardware.validate("hardware"), []);
         let text = toml::to_string(&hardware).unwrap();
         assert_eq!(toml::from_str::<Hardware>(&text).unwrap(), hardware);

@@ -8,8 +8,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Search {
-    /// What is made as large as possible.
+    /// How points are searched.
+    pub method: Method,
+    /// What is best.
     pub objective: Objective,
+    /// Least throughput, at the lower end of its interval. (tok/s)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throughput_min_tok_s: Option<f64>,
     /// Least share of the bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_bound_share: Option<f64>,
@@ -22,36 +27,89 @@ pub struct Search {
     /// Most hidden states alive at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hs_bytes_max: Option<ByteSize>,
-    /// Points within this share of the best throughput are ties; among ties the least memory of hidden states wins.
+    /// Points within this share of the best throughput are ties, the indifference zone of the selection; among ties the least memory of
+    /// hidden states wins.
     pub tolerance: f64,
+    /// Probability that the selection is right and all its comparisons hold.
+    pub confidence: f64,
     /// Runs of each point on seeds of their own.
     pub replications: u32,
+    /// Runs of a point to which the selection may go where these do not tell it from others.
+    pub replications_max: u32,
+    /// Optimizer steps of the shortest runs; `halving` alone. [default: 20]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps_first: Option<u32>,
+    /// Optimizer steps of the runs that are ranked; `halving` alone. [default: 120]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps_ranked: Option<u32>,
+    /// Points to begin with, drawn evenly where there are more, before the neighbourhood of the best is looked at; `halving` alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub candidates: Option<u32>,
+    /// One point in so many goes on to runs so many times as long; `halving` alone. [default: 3]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_one_in: Option<u32>,
 }
 
-/// What the best point has most of.
+/// How points are searched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Every point in full.
+    #[default]
+    Grid,
+    /// Bounds and short runs first, longer ones for the better part, the whole work for the best.
+    Halving,
+}
+
+/// What the best point has most or least of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Objective {
-    /// Trained tokens a second.
+    /// Most trained tokens a second.
     #[default]
     Throughput,
+    /// Least hidden states alive at once, as fast as `throughput_min_tok_s` or `min_bound_share` ask.
+    Memory,
 }
 
 impl Default for Search {
     fn default() -> Self {
         Self {
+            method: Method::Grid,
             objective: Objective::Throughput,
+            throughput_min_tok_s: None,
             min_bound_share: None,
             mix_tv_max: None,
             mix_step_min: None,
             hs_bytes_max: None,
             tolerance: 0.005,
-            replications: 1,
+            confidence: 0.95,
+            replications: 3,
+            replications_max: 40,
+            steps_first: None,
+            steps_ranked: None,
+            candidates: None,
+            keep_one_in: None,
         }
     }
 }
 
 impl Search {
+    /// Optimizer steps of the shortest runs.
+    pub fn steps_first(&self) -> u32 {
+        self.steps_first.unwrap_or(20)
+    }
+
+    /// Optimizer steps of the runs that are ranked.
+    pub fn steps_ranked(&self) -> u32 {
+        self.steps_ranked.unwrap_or(120)
+    }
+
+    /// One point in so many goes on.
+    pub fn keep_one_in(&self) -> u32 {
+        self.keep_one_in.unwrap_or(3)
+    }
+
     /// What cannot be searched; `at` is the path of this section.
     pub fn validate(&self, at: &str) -> Vec<Problem> {
         let mut checks = Checks::new(at);
@@ -79,7 +137,67 @@ impl Search {
             "write 0 to call nothing a tie",
         );
         checks.at_least_one("replications", self.replications, "write 1 for one run");
+        checks.at_least_one("replications_max", self.replications_max, "write 40");
+        let confidence = self.confidence;
+        checks.require(
+            (0.5..1.0).contains(&confidence),
+            "confidence",
+            confidence,
+            "must be at least 0.5 and below 1",
+            "write a probability such as 0.95",
+        );
+        if let Some(least) = self.throughput_min_tok_s {
+            checks.require(
+                least.is_finite() && least > 0.0,
+                "throughput_min_tok_s",
+                least,
+                "must be a number above 0",
+                "leave it out for no limit",
+            );
+        }
+        let is_fast_enough = self.throughput_min_tok_s.or(self.min_bound_share).is_some();
+        checks.require(
+            self.objective == Objective::Throughput || is_fast_enough,
+            "objective",
+            "\"memory\"",
+            "needs a least throughput",
+            "add throughput_min_tok_s or min_bound_share",
+        );
+        self.validate_halving(&mut checks);
         checks.done()
+    }
+
+    fn validate_halving(&self, checks: &mut Checks<'_>) {
+        let keys = [
+            ("steps_first", self.steps_first, 5),
+            ("steps_ranked", self.steps_ranked, 20),
+            ("candidates", self.candidates, 8),
+            ("keep_one_in", self.keep_one_in, 2),
+        ];
+        for (key, value, least) in keys {
+            let Some(value) = value else { continue };
+            checks.require(
+                self.method == Method::Halving,
+                key,
+                value,
+                "belongs to method = \"halving\"",
+                "drop it, or choose that method",
+            );
+            checks.require(
+                value >= least,
+                key,
+                value,
+                &format!("must be at least {least}"),
+                "raise it, or drop it for the default",
+            );
+        }
+        checks.require(
+            self.steps_ranked() >= self.steps_first(),
+            "steps_ranked",
+            self.steps_ranked(),
+            "must be at least search.steps_first",
+            "raise it, or lower search.steps_first",
+        );
     }
 }
 
@@ -92,7 +210,7 @@ mod tests {
     fn an_empty_section_is_the_default() {
         let search: Search = toml::from_str("").unwrap();
         assert_eq!(search, Search::default());
-        assert_eq!((search.tolerance, search.replications), (0.005, 1));
+        assert_eq!((search.tolerance, search.replications), (0.005, 3));
         assert_eq!(search.validate("search"), []);
         let text = toml::to_string(&search).unwrap();
         assert_eq!(toml::from_str::<Search>(&text).unwrap(), search);

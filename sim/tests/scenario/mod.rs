@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 use shared::draw::Seed;
-use shared::policy::{Overrides, Policy};
-use sim::spec::{Costs, Fault, Hardware, Model, Search, Training, Workload};
+use shared::policy::{Overrides, Policy, RunFacts};
+use sim::spec::{Costs, Fault, Hardware, Lengths, Model, Search, Training, Workload};
 use sim::{Point, Resolved, Row, sweep};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ pub(crate) struct Scenario {
     policy: Vec<Table>,
 }
 
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios");
+
 /// The file `name`.toml of the folder of scenarios.
 pub(crate) fn scenario(name: &str) -> Scenario {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios"))
-        .join(name)
-        .with_extension("toml");
+    let path = PathBuf::from(FOLDER).join(name).with_extension("toml");
     let text = std::fs::read_to_string(&path).expect("the scenario is there");
     let scenario: Scenario =
         toml::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -79,25 +79,52 @@ impl Scenario {
         &self.sweep
     }
 
-    /// Runs these policies, as often as the scenario says or `replications` does.
+    /// The lengths of its samples; none where microbatches are given. (tokens)
+    pub(crate) fn lengths(&self) -> Vec<u32> {
+        if let Lengths::File(file) = &self.workload.lengths {
+            let text = std::fs::read_to_string(PathBuf::from(FOLDER).join(file));
+            let text = text.expect("the lengths are there");
+            return text.lines().map(|l| l.parse().expect("a length")).collect();
+        }
+        sim::draw_lengths(&self.workload, Seed(self.seed)).unwrap_or_default()
+    }
+
+    /// One policy's point.
+    pub(crate) fn resolved(&self, policy: &Policy) -> Resolved {
+        Resolved {
+            seed: Seed(self.seed),
+            workload: self.workload.clone(),
+            training: self.training.clone(),
+            model: self.model.clone(),
+            hardware: self.hardware.clone(),
+            costs: self.costs.clone(),
+            faults: self.fault.clone(),
+            policy: policy.clone(),
+        }
+    }
+
+    /// What a check of its policies must know of the work.
+    pub(crate) fn facts(&self) -> RunFacts {
+        let resolved = self.resolved(&self.policies()[0]);
+        sim::prepare(&resolved, &self.lengths())
+            .expect("work")
+            .facts
+    }
+
+    /// Runs these policies, as often as `replications` says.
     pub(crate) fn run(&self, policies: &[Policy], replications: u32) -> Vec<Row> {
-        let seed = Seed(self.seed);
-        let lengths = Arc::new(sim::draw_lengths(&self.workload, seed).unwrap_or_default());
+        let points = self.points(policies);
+        sweep(&points, replications, &AtomicBool::new(false), &|_| {})
+    }
+
+    /// These policies as points.
+    pub(crate) fn points(&self, policies: &[Policy]) -> Vec<Point> {
+        let lengths = Arc::new(self.lengths());
         let point = |policy: &Policy| Point {
             lengths: Arc::clone(&lengths),
-            resolved: Resolved {
-                seed,
-                workload: self.workload.clone(),
-                training: self.training.clone(),
-                model: self.model.clone(),
-                hardware: self.hardware.clone(),
-                costs: self.costs.clone(),
-                faults: self.fault.clone(),
-                policy: policy.clone(),
-            },
+            resolved: self.resolved(policy),
         };
-        let points: Vec<Point> = policies.iter().map(point).collect();
-        sweep(&points, replications, &AtomicBool::new(false), &|_| {})
+        policies.iter().map(point).collect()
     }
 }
 

@@ -12,6 +12,7 @@ mod show;
 use crate::cli::AblateArgs;
 use crate::failure::{Failure, code};
 use crate::output::OutputDir;
+use crate::scenario::sections;
 use crate::terminal::{note, say};
 use crate::verbs::sim::stop_on_signal;
 use compare::Comparison;
@@ -33,8 +34,12 @@ pub(crate) fn run(args: &AblateArgs) -> Result<(), Failure> {
             args.prompts.display()
         )));
     }
+    let file = sections(&args.policy, &args.sets)?;
+    // All drafters are judged by one target, whatever their seed.
+    let is_drawn = file.exec.target.path.is_none() && file.exec.target.seed.is_none();
+    let target_seed = is_drawn.then_some(file.seed);
     let dir = OutputDir::create(&args.out)?;
-    let runs = vary.runs(args);
+    let runs = vary.runs(args, target_seed);
     let stop = stop_on_signal();
     train(&runs, args, &stop)?;
     note(format!("evaluating {} drafters", runs.len()));

@@ -40,11 +40,12 @@ impl Vary {
     }
 
     /// Every value with every seed, seed by seed, so that an interrupted ablation holds whole comparisons.
-    pub(super) fn runs(&self, args: &AblateArgs) -> Vec<Run> {
+    /// `target_seed` fixes a target of random weights.
+    pub(super) fn runs(&self, args: &AblateArgs, target_seed: Option<u64>) -> Vec<Run> {
         let of = |seed: u64| {
             self.values
                 .iter()
-                .map(move |value| Run::new(self, value, seed, args))
+                .map(move |value| Run::new(self, value, seed, target_seed, args))
         };
         args.seeds.iter().flat_map(|&seed| of(seed)).collect()
     }
@@ -60,7 +61,13 @@ pub(super) struct Run {
 }
 
 impl Run {
-    fn new(vary: &Vary, value: &str, seed: u64, args: &AblateArgs) -> Self {
+    fn new(
+        vary: &Vary,
+        value: &str,
+        seed: u64,
+        target_seed: Option<u64>,
+        args: &AblateArgs,
+    ) -> Self {
         let name: String = value
             .chars()
             .map(|c| {
@@ -82,7 +89,8 @@ impl Run {
             shown(&args.policy),
         ];
         let own = [format!("{}={value}", vary.key), format!("seed={seed}")];
-        for set in args.sets.iter().cloned().chain(own) {
+        let target = target_seed.map(|seed| format!("exec.target.seed={seed}"));
+        for set in args.sets.iter().cloned().chain(own).chain(target) {
             train.extend(["--set".to_owned(), set]);
         }
         let backend = args.backend.name();

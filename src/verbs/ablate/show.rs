@@ -52,16 +52,46 @@ fn notes(args: &AblateArgs, comparison: &Comparison) -> Vec<String> {
             "Each value was trained from scratch with seeds {}: equal seeds share microbatches and initial weights, so differences are paired. ± is a 95 % interval (Student's t) over seeds.",
             seeds.join(", ")
         ),
-        format!(
-            "Command: dflash ablate --policy {} --vary {}={} --seeds {} --prompts {}",
-            args.policy.display(),
-            comparison.key,
-            comparison.values.join(","),
-            seeds.join(","),
-            args.prompts.display()
-        ),
+        format!("Command: {}", command(args, comparison)),
         format!("dflash {}", env!("CARGO_PKG_VERSION")),
     ]
+}
+
+/// The call that makes the same again, whatever was left to its default spelled out.
+fn command(args: &AblateArgs, comparison: &Comparison) -> String {
+    let seeds: Vec<String> = comparison.seeds.iter().map(u64::to_string).collect();
+    let flags = [
+        ("--policy", Some(args.policy.display().to_string())),
+        (
+            "--vary",
+            Some(format!(
+                "{}={}",
+                comparison.key,
+                comparison.values.join(",")
+            )),
+        ),
+        ("--seeds", Some(seeds.join(","))),
+        ("--prompts", Some(args.prompts.display().to_string())),
+        ("--prompts-max", args.prompts_max.map(|n| n.to_string())),
+        (
+            "--max-new-tokens",
+            args.max_new_tokens.map(|n| n.to_string()),
+        ),
+        (
+            "--loss-on",
+            args.loss_on.as_ref().map(|path| path.display().to_string()),
+        ),
+        ("--backend", Some(args.backend.name())),
+    ];
+    let flags = flags
+        .into_iter()
+        .filter_map(|(flag, value)| Some((flag, value?)));
+    let sets = args.sets.iter().map(|set| ("--set", set.clone()));
+    flags
+        .chain(sets)
+        .fold("dflash ablate".to_owned(), |call, (flag, value)| {
+            format!("{call} {flag} {value}")
+        })
 }
 
 fn figure_of(args: &AblateArgs, comparison: &Comparison) -> Groups {

@@ -13,8 +13,8 @@ pub(super) struct Kind(Work, Option<BucketId>);
 
 /// Pieces of work and the time from order to end, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Service {
-    pub(super) count: u32,
+pub(in crate::verbs) struct Service {
+    pub(in crate::verbs) count: u32,
     /// (ns)
     pub(super) sum: u64,
 }
@@ -40,7 +40,7 @@ impl Kind {
 
 impl Service {
     /// Mean time of one piece. (ms)
-    pub(super) fn mean_ms(self) -> f64 {
+    pub(in crate::verbs) fn mean_ms(self) -> f64 {
         self.sum as f64 / f64::from(self.count.max(1)) / 1e6
     }
 }

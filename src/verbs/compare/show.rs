@@ -92,7 +92,7 @@ pub(super) fn lines(comparison: &Comparison) -> Vec<String> {
 
 impl Compared {
     /// How far the mean was off, where both runs did such work.
-    fn error(&self) -> Option<f64> {
+    pub(in crate::verbs) fn error(&self) -> Option<f64> {
         let both = self.simulated.count > 0 && self.measured.count > 0;
         error(self.simulated.mean_ms(), self.measured.mean_ms()).filter(|_| both)
     }

@@ -3,6 +3,7 @@
 use super::Ready;
 use crate::cli::BackendArg;
 use crate::failure::{Failure, code};
+use crate::scenario::{Case, PolicyFile};
 use crate::terminal::note;
 use exec::cuda::Gpu;
 use shared::id::Bytes;
@@ -21,17 +22,23 @@ pub(crate) enum Choice {
 
 /// The backend asked for, or the best one that can run the policy here.
 pub(crate) fn choose(asked: BackendArg, ready: &Ready) -> Result<Choice, Failure> {
+    choose_for(asked, &ready.case)
+}
+
+/// The same for a case that has no plan yet.
+pub(crate) fn choose_for(asked: BackendArg, case: &Case) -> Result<Choice, Failure> {
+    let file = &case.file;
     match asked {
         BackendArg::Emulated => Ok(Choice::Emulated),
-        BackendArg::Cpu => can_run_on_cpu(ready).map(|()| Choice::Cpu),
+        BackendArg::Cpu => can_run_on_cpu(file).map(|()| Choice::Cpu),
         BackendArg::Cuda => {
             Gpu::open(0).map_err(|e| Failure::new(code::GPU, format!("--backend cuda: {e}")))?;
-            names_real_work(ready, "GPUs").map(|()| Choice::Cuda)
+            names_real_work(file, "GPUs").map(|()| Choice::Cuda)
         }
-        BackendArg::Auto => match on_gpus(ready) {
-            Ok(()) => names_real_work(ready, "GPUs").map(|()| Choice::Cuda),
+        BackendArg::Auto => match on_gpus(file) {
+            Ok(()) => names_real_work(file, "GPUs").map(|()| Choice::Cuda),
             Err(why) => {
-                can_run_on_cpu(ready)?;
+                can_run_on_cpu(file)?;
                 note(format!("running on the CPU: {why}"));
                 Ok(Choice::Cpu)
             }
@@ -40,11 +47,11 @@ pub(crate) fn choose(asked: BackendArg, ready: &Ready) -> Result<Choice, Failure
 }
 
 /// Why a policy is better not run on GPUs here.
-fn on_gpus(ready: &Ready) -> Result<(), String> {
+fn on_gpus(file: &PolicyFile) -> Result<(), String> {
     Gpu::open(0).map_err(|e| e.to_string())?;
     // A policy that was searched for fp32 hidden states counts twice the bytes that a GPU hands over.
-    let said = ready.case.file.model.bytes_per_token().0;
-    let target = ready.case.file.exec.as_ref().map(|section| &section.target);
+    let said = file.model.bytes_per_token().0;
+    let target = file.exec.as_ref().map(|section| &section.target);
     let features = target.filter(|target| target.path.is_none()).map(|target| {
         let captured = match target.target_layer_ids.len() {
             0 => target.captured_layers,
@@ -62,12 +69,11 @@ fn on_gpus(ready: &Ready) -> Result<(), String> {
 }
 
 /// Refuses a policy that names no data and no model, and says what would run instead.
-fn names_real_work(ready: &Ready, place: &str) -> Result<(), Failure> {
-    let file = &ready.case.file;
+fn names_real_work(file: &PolicyFile, place: &str) -> Result<(), Failure> {
     if file.exec.is_none() {
         let per_token = file.model.bytes_per_token().0;
         return Err(refusal(
-            ready,
+            file,
             place,
             &format!(
                 "it has no [exec] section, so it names no data and no model to run ({per_token} bytes of hidden states a token were simulated); add [exec.data], [exec.target] and [exec.drafter]"
@@ -76,7 +82,7 @@ fn names_real_work(ready: &Ready, place: &str) -> Result<(), Failure> {
     }
     if file.workload.lengths != Lengths::Data {
         return Err(refusal(
-            ready,
+            file,
             place,
             "workload.lengths describes lengths that no data has; set workload.lengths = \"data\" and search again",
         ));
@@ -84,24 +90,24 @@ fn names_real_work(ready: &Ready, place: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn refusal(ready: &Ready, place: &str, why: &str) -> Failure {
+fn refusal(file: &PolicyFile, place: &str, why: &str) -> Failure {
     let instead = "`--backend emulated` runs its dispatch here without the model";
     Failure::usage(format!(
         "policy \"{}\" cannot run on {place}: {why}; {instead}",
-        ready.case.file.name
+        file.name
     ))
 }
 
 /// Refuses a policy whose data or model this machine does not have, and says what would run instead.
-fn can_run_on_cpu(ready: &Ready) -> Result<(), Failure> {
-    names_real_work(ready, "the CPU")?;
-    let Some(section) = &ready.case.file.exec else {
+fn can_run_on_cpu(file: &PolicyFile) -> Result<(), Failure> {
+    names_real_work(file, "the CPU")?;
+    let Some(section) = &file.exec else {
         return Ok(());
     };
     let needed = weights_bytes(section);
     match memory_available() {
         Some(there) if needed > there => Err(refusal(
-            ready,
+            file,
             "the CPU",
             &format!(
                 "its models need about {} and {} of memory are free",

@@ -9,7 +9,7 @@ use crate::output::OutputDir;
 use crate::verbs::data;
 use exec::backend::cpu::{AppliedStep, Cpu, CpuSetup};
 use exec::backend::{Backend, Trainer};
-use exec::config::{DrafterSection, ExecSection, TargetSection};
+use exec::config::{DevicesSection, DrafterSection, ExecSection, TargetSection};
 use exec::data::{Dataset, Tokenizer};
 use exec::model::gguf::is_gguf;
 use exec::model::{
@@ -152,6 +152,11 @@ impl Setup {
         })
     }
 
+    /// Which GPU each worker is on, where the file says it.
+    pub(super) fn devices(&self) -> &DevicesSection {
+        &self.section.devices
+    }
+
     /// What a checkpoint says of the data.
     fn data_facts(&self) -> serde_json::Value {
         json!({"digest": self.data.digest_hex(), "dropped": self.data.counts().dropped()})
@@ -263,6 +268,7 @@ pub(crate) fn target(
     )
     .map_err(Failure::usage)?;
     let ids = layer_ids(section, section.layers);
+    let seed = section.seed.unwrap_or(seed);
     Target::random(config, seed ^ TARGET_SEED, &ids, &Device::Cpu).map_err(|e| usage(&e))
 }
 

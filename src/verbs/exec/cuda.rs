@@ -26,8 +26,10 @@ impl OnGpus {
     pub(super) fn of(ready: &Ready) -> Result<Self, Failure> {
         let setup = Setup::of(ready, ELEMENT_BYTES)?;
         let (sender, receiver) = channel();
-        let backend = Cuda::new(setup.cpu(ready, sender)?, &ready.case.file.policy)
+        let policy = &ready.case.file.policy;
+        let backend = Cuda::new(setup.cpu(ready, sender)?, policy, setup.devices())
             .map_err(|e| Failure::new(code::GPU, format!("--backend cuda: {e}")))?;
+        backend.notes().iter().for_each(note);
         for device in backend.memory() {
             note(device.to_string());
         }

@@ -2,8 +2,8 @@
 
 use super::Ready;
 use crate::failure::Failure;
-use exec::backend::emulated::{Emulated, Emulation, LinkSharing, ServiceTimes};
-use shared::policy::Transport;
+use exec::backend::emulated::{DeviceSharing, Emulated, Emulation, LinkSharing, ServiceTimes};
+use shared::policy::{DeviceMap, Transport};
 use shared::time::Span;
 use sim::spec::Link;
 
@@ -23,18 +23,17 @@ pub(crate) fn backend(
     let file = &ready.case.file;
     let forward = ready.work.service.forwards(plan);
     let mean_s = seconds(forward.iter().copied().sum()) / forward.len().max(1) as f64;
-    let copies = copies(ready);
     let alive = file.policy.depth_total.unwrap_or(64) as f64 * plan.bytes_max().0 as f64;
     let sharing = match link(ready) {
         Some(link) if link.shared && !link.duplex => LinkSharing::BothWays,
         Some(link) if link.shared => LinkSharing::EachWay,
         Some(_) | None => LinkSharing::Own,
     };
-    Emulated::new(Emulation {
+    let emulated = Emulated::new(Emulation {
         times: ServiceTimes {
             forward,
-            stage: copies.clone(),
-            fetch: copies,
+            stage: copies(ready, false),
+            fetch: copies(ready, true),
             train: ready.work.service.trainings(plan),
             apply: ready.work.service.apply(),
         },
@@ -43,7 +42,33 @@ pub(crate) fn backend(
         speedup: speedup.unwrap_or_else(|| (mean_s / FORWARD_ON_THE_WALL_S).max(1.0)),
         sharing,
     })
-    .map_err(|e| Failure::usage(format!("--backend emulated: {e}")))
+    .map_err(|e| Failure::usage(format!("--backend emulated: {e}")))?;
+    Ok(match devices(ready) {
+        Some(sharing) => emulated.on_devices(&sharing),
+        None => emulated,
+    })
+}
+
+/// The devices that workers share, as the simulator places them.
+fn devices(ready: &Ready) -> Option<DeviceSharing> {
+    let file = &ready.case.file;
+    let sharing = file.hardware.sharing.as_ref()?;
+    let map = DeviceMap::of(&file.policy, usize::from(file.hardware.gpus));
+    let row = |forwards| {
+        let trains = 0..=file.policy.drafters;
+        trains
+            .map(|trains| sharing.rates(forwards, trains))
+            .collect()
+    };
+    Some(DeviceSharing {
+        kernel_ratio: sharing.kernel_ratio,
+        beside_copy: link(ready)
+            .and_then(|link| link.compute_rate)
+            .unwrap_or(1.0),
+        speeds: (0..=file.policy.targets).map(row).collect(),
+        targets: map.targets,
+        drafters: map.drafters,
+    })
 }
 
 fn link(ready: &Ready) -> Option<Link> {
@@ -56,12 +81,14 @@ fn link(ready: &Ready) -> Option<Link> {
     }
 }
 
-/// What each microbatch's copy takes alone on its link.
-fn copies(ready: &Ready) -> Vec<Span> {
+/// What each microbatch's copy takes alone on its link, out of a target or into a drafter.
+fn copies(ready: &Ready, inward: bool) -> Vec<Span> {
     let link = link(ready);
     let span = |bytes: u64| {
         link.as_ref().map_or(Span::ZERO, |link| {
-            let s = bytes as f64 / link.bandwidth.bytes_per_s() + link.latency_ms / 1e3;
+            let other = link.bandwidth_in.filter(|_| inward);
+            let speed = other.unwrap_or(link.bandwidth).bytes_per_s();
+            let s = bytes as f64 / speed + link.latency_ms / 1e3;
             Span::from_ns((s * 1e9).round() as u64)
         })
     };

@@ -1,11 +1,12 @@
 //! `dflash exec`: run a policy for real and record it.
 
-mod backend;
+pub(crate) mod backend;
 mod checkpoints;
 pub(crate) mod cpu;
 mod cuda;
 mod emulated;
-mod observer;
+mod models;
+pub(crate) mod observer;
 mod prometheus;
 mod resume;
 mod settle;
@@ -33,10 +34,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backend::Choice;
+pub(crate) use emulated::backend as emulated_backend;
+pub(crate) use models::Models;
 pub(crate) use resume::DONE;
 use resume::Resumed;
 pub(crate) use settle::{ends, loss_curve, training};
-pub(crate) use threads::one_for_tensors;
+pub(crate) use threads::for_libraries;
 
 /// A policy ready to run: its file, the lengths of the data, its work and its plan.
 pub(crate) struct Ready {
@@ -61,7 +64,7 @@ pub(crate) struct Ran {
 pub(crate) fn run(args: &ExecArgs) -> Result<(), Failure> {
     if args.backend != BackendArg::Emulated {
         // Before anything is loaded or said: the process begins again.
-        one_for_tensors()?;
+        for_libraries()?;
     }
     let mut ready = prepare(&args.policy, &args.sets)?;
     let choice = backend::choose(args.backend, &ready)?;

@@ -164,7 +164,7 @@ fn settings(section: Option<&ExecSection>) -> Value {
     let Value::Object(mut all) = all else {
         return Value::Null;
     };
-    for key in ["data", "checkpoint", "observe"] {
+    for key in ["data", "checkpoint", "observe", "devices"] {
         all.remove(key);
     }
     // Through text, as what it is compared with: numbers round the same way.

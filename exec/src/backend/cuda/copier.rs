@@ -3,39 +3,42 @@
 use super::hidden::{CudaHidden, Slot};
 use super::{Shared, fatal};
 use crate::backend::{Copier, CopyJob, WorkError};
-use crate::cuda::{Gpu, PinnedBuffer, Pool, Stream};
+use crate::cuda::{Stream, Way};
 use crate::error::WorkerId;
-use half::bf16;
-use shared::id::Bytes;
-use shared::policy::Transport;
+use shared::policy::{Placement, Transport};
 use std::sync::Arc;
 
 /// Copies at one worker's end of the link.
 pub(super) struct CudaCopier {
     shared: Arc<Shared>,
-    device: usize,
-    stream: Stream,
-    /// Host memory on the way between two GPUs, where the policy does not let them reach each other.
-    bounce: Option<PinnedBuffer<bf16>>,
+    /// One on each GPU.
+    streams: Vec<Stream>,
+    /// The way through the host between two GPUs: where the policy wants it, or where they do not reach each other.
+    through_host: Option<Way>,
 }
 
 impl CudaCopier {
     pub(super) fn new(end: WorkerId, shared: Arc<Shared>) -> Result<Self, WorkError> {
-        let device = shared.device_of(end);
-        let gpu = &shared.devices[device].gpu;
-        let through_host = matches!(
-            shared.transport,
-            Transport::HostPinned | Transport::HostPageable
-        );
-        let elements = shared.largest.tokens * shared.per_token();
-        let bounce = (through_host && shared.host.is_none())
-            .then(|| PinnedBuffer::new(gpu, elements))
-            .transpose()
-            .map_err(fatal)?;
+        let own = shared.device_of(end);
+        let streams = shared.devices.iter().map(|device| Stream::new(&device.gpu));
+        let streams = streams.collect::<Result<Vec<_>, _>>().map_err(fatal)?;
+        let through_host = match shared.transport {
+            // Where hidden states wait in the host, each leg begins or ends there.
+            _ if shared.host.is_some() => None,
+            Transport::HostPageable => Some(Way::pageable()),
+            Transport::HostPinned => Some(pinned(&streams[own])?),
+            Transport::P2p | Transport::Local => {
+                let is_direct = partners(&shared, end)
+                    .all(|at| shared.is_direct(own, at) && shared.is_direct(at, own));
+                match is_direct {
+                    true => None,
+                    false => Some(pinned(&streams[own])?),
+                }
+            }
+        };
         Ok(Self {
-            stream: Stream::new(gpu).map_err(fatal)?,
-            bounce,
-            device,
+            streams,
+            through_host,
             shared,
         })
     }
@@ -59,25 +62,21 @@ impl Copier<CudaHidden> for CudaCopier {
         let n = hidden.elements;
         let (mut to, to_gpu) = self.destination(job)?;
         let from_gpu = self.shared.gpu_at(job.from);
-        let stream = &self.stream;
+        let (source, target) = (from_gpu.or(to_gpu), to_gpu.or(from_gpu));
+        let (Some(source), Some(target)) = (source, target) else {
+            return Err(fatal("hidden states are sent from the host to the host"));
+        };
+        let [stream, last] = [source, target].map(|gpu| &self.streams[gpu]);
         stream.wait(&hidden.ready).map_err(fatal)?;
         let copied = match (&hidden.at, &mut to) {
             (Slot::Device(from), Slot::Device(to)) => {
                 let (from, to) = (from.ptr().at(0..n), to.ptr());
-                match &mut self.bounce {
-                    Some(bounce) => stream
-                        .download_pinned(from, n, bounce)
-                        .and_then(|()| stream.upload_pinned(bounce, n, to)),
-                    None => {
-                        let source = from_gpu.unwrap_or(self.device);
-                        let target = to_gpu.unwrap_or(self.device);
-                        let source = &self.shared.devices[source].gpu;
-                        let stream_of_target = target == self.device;
-                        match stream_of_target {
-                            true => stream.copy_from(source, from, to),
-                            false => stream.copy_to(&self.shared.devices[target].gpu, from, to),
-                        }
+                let is_policy = self.shared.transport != Transport::P2p;
+                match &mut self.through_host {
+                    Some(way) if is_policy || !self.shared.is_direct(source, target) => {
+                        way.carry((stream, from), (last, to))
                     }
+                    _ => Way::Direct.carry((stream, from), (last, to)),
                 }
             }
             (Slot::Device(from), Slot::Pinned(to)) => {
@@ -93,7 +92,7 @@ impl Copier<CudaHidden> for CudaCopier {
             }
         };
         copied.map_err(fatal)?;
-        let ready = stream.record().map_err(fatal)?;
+        let ready = last.record().map_err(fatal)?;
         // The source's slot is free when this returns.
         ready.synchronize().map_err(fatal)?;
         Ok(CudaHidden {
@@ -105,55 +104,18 @@ impl Copier<CudaHidden> for CudaCopier {
     }
 }
 
-/// Numbers that a probe sends each way.
-const PROBE: usize = 1 << 20;
-
-/// Lets all GPUs reach each other, and checks with a copy each way that what arrives is what was sent.
-///
-/// # Errors
-/// GPUs that cannot reach each other, or a copy that comes out wrong.
-pub(super) fn connect(gpus: &[Arc<Gpu>]) -> Result<(), WorkError> {
-    for a in gpus {
-        for b in gpus.iter().filter(|b| b.ordinal() != a.ordinal()) {
-            let (here, there) = (a.ordinal(), b.ordinal());
-            if !a.can_reach(b).map_err(fatal)? {
-                return Err(WorkError::Fatal(format!(
-                    "GPU {here} cannot reach the memory of GPU {there}; set policy.transport = \"host-pinned\""
-                )));
-            }
-            a.reach(b).map_err(fatal)?;
-        }
-    }
-    for a in gpus {
-        for b in gpus.iter().filter(|b| b.ordinal() != a.ordinal()) {
-            probe(a, b)?;
-        }
-    }
-    Ok(())
+fn pinned(stream: &Stream) -> Result<Way, WorkError> {
+    Way::pinned(stream.gpu()).map_err(fatal)
 }
 
-fn probe(from: &Arc<Gpu>, to: &Arc<Gpu>) -> Result<(), WorkError> {
-    let (here, there) = (from.ordinal(), to.ordinal());
-    let sent: Vec<u32> = (0..PROBE as u32)
-        .map(|i| i.wrapping_mul(2_654_435_769) ^ (here as u32) << 8 ^ there as u32)
-        .collect();
-    let run = || -> Result<Vec<u32>, crate::cuda::CudaError> {
-        let size = Bytes(4 * PROBE as u64);
-        let (source, target) = (
-            Pool::new(from, size, "a probe")?,
-            Pool::new(to, size, "a probe")?,
-        );
-        let (a, b) = (source.buffer::<u32>(PROBE)?, target.buffer::<u32>(PROBE)?);
-        let (first, second) = (Stream::new(from)?, Stream::new(to)?);
-        first.upload(&sent, a.ptr())?;
-        second.wait(&first.record()?)?;
-        second.copy_from(from, a.ptr(), b.ptr())?;
-        second.download(b.ptr())
+/// The GPUs that copies at `end` begin or end at, beside its own.
+fn partners(shared: &Shared, end: WorkerId) -> impl Iterator<Item = usize> {
+    let others = match (end, shared.placement) {
+        // Hidden states wait at the drafter: targets send.
+        (WorkerId::Target(_), Placement::Drafter) => &shared.placing.drafters[..],
+        // They wait at the target: drafters fetch.
+        (WorkerId::Drafter(_), Placement::Target) => &shared.placing.targets[..],
+        _ => &[],
     };
-    match run().map_err(fatal)? == sent {
-        true => Ok(()),
-        false => Err(WorkError::Fatal(format!(
-            "a copy from GPU {here} to GPU {there} came out wrong; set policy.transport = \"host-pinned\" and check the machine's IOMMU and ACS settings"
-        ))),
-    }
+    others.iter().copied()
 }

@@ -6,11 +6,12 @@ use crate::cuda::{CudaError, HiddenCheck};
 use crate::model::DrafterConfig;
 use shared::id::Bytes;
 use shared::plan::Plan;
-use shared::policy::{Admission, Barrier, Placement, Policy, Release, Transport};
+use shared::policy::{Admission, Placement, Policy, Release, Transport};
 use std::fmt;
 
 use super::checks::RowSize;
 use super::hidden::DeviceSlots;
+use super::placing::Placing;
 
 /// Query slots that a drafter works on at a time; larger microbatches are cut by rows into several passes. It bounds memory, not the
 /// result.
@@ -64,56 +65,6 @@ impl Largest {
     }
 }
 
-/// Which GPU each worker is on.
-///
-/// Drafters of one optimizer step share the last GPU: their gradients are added in its memory. Targets are spread evenly over the others, and
-/// independent drafters too.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Placing {
-    pub(super) targets: Vec<usize>,
-    pub(super) drafters: Vec<usize>,
-}
-
-impl Placing {
-    pub(super) fn new(policy: &Policy, gpus: usize) -> Self {
-        let (n, m) = (usize::from(policy.targets), usize::from(policy.drafters));
-        let gpus = match policy.transport {
-            // Whoever hands over in place shares a device.
-            Transport::Local => 1,
-            _ => gpus.max(1),
-        };
-        let for_drafters = match policy.barrier {
-            Barrier::All => 1,
-            Barrier::None => (m * gpus / (n + m)).clamp(1, m),
-        };
-        let for_targets = (gpus - for_drafters.min(gpus - 1)).min(n);
-        // One GPU has both.
-        let first_drafter = if gpus == 1 { 0 } else { for_targets };
-        let spread =
-            |count: usize, over: usize| (0..count).map(move |worker| worker * over / count);
-        Self {
-            targets: spread(n, for_targets).collect(),
-            drafters: spread(m, for_drafters)
-                .map(|at| first_drafter + at)
-                .collect(),
-        }
-    }
-
-    /// GPUs in use.
-    pub(super) fn gpus(&self) -> usize {
-        let last = self.targets.iter().chain(&self.drafters).max();
-        last.map_or(0, |gpu| gpu + 1)
-    }
-
-    fn targets_on(&self, gpu: usize) -> usize {
-        self.targets.iter().filter(|&&at| at == gpu).count()
-    }
-
-    fn drafters_on(&self, gpu: usize) -> usize {
-        self.drafters.iter().filter(|&&at| at == gpu).count()
-    }
-}
-
 /// Slots for hidden states by place, as the policy's caps allow at worst.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SlotCounts {
@@ -131,8 +82,13 @@ impl SlotCounts {
         let is_local = policy.transport == Transport::Local;
         let is_blocking = policy.admission == Admission::Block;
         let prefetched = usize::from(policy.prefetch) + 1;
-        // Its own forward and, beside it, a copy; under block, one more that waits to be admitted.
-        let in_hand = if policy.overlap { 2 } else { 1 } + usize::from(is_blocking);
+        // Its own forward and, beside it, copies; under block, one more that waits to be admitted.
+        let copies = if policy.overlap {
+            policy.copies_beside
+        } else {
+            0
+        };
+        let in_hand = 1 + usize::from(copies) + usize::from(is_blocking);
         // What a drafter has taken may stand where it waited after its slot is given back.
         let taken = match policy.release {
             Release::Trained => 0,

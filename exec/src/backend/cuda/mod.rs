@@ -8,19 +8,25 @@
 //! Hidden states travel with the stamp of what they were computed from, and are looked at before they are trained on (`checks`).
 //!
 //! Each drafter has masters, moments and gradients of its own. An optimizer step adds the members' gradients in their order to the first
-//! member's, updates it once and copies its weights to the others. Drafters that are independent update themselves.
+//! member's, updates it once and copies its weights to the others (`sums`). Drafters that are independent update themselves.
+//!
+//! Before the first copy between two GPUs, known numbers are sent each way ([`crate::cuda::links`]); pairs that fail go through the host.
 
 mod checks;
 mod copier;
 mod hidden;
 mod memory;
+mod placing;
+mod sums;
 mod workers;
 
 use super::cpu::{AppliedStep, CpuSetup, batches::Batches};
 use super::{Backend, Copier, DrafterWorker, TargetWorker, Trainer, WorkError};
 use crate::checkpoint::Checkpoint;
 use crate::checks::{Stamped, Turns};
+use crate::config::DevicesSection;
 use crate::cuda::drafter::{AttentionKernels, CudaDrafter, DrafterOptions, Frozen};
+use crate::cuda::links::{Links, Wires};
 use crate::cuda::target::{
     AttentionChoice, Captures, Kept, TargetOptions, TargetShape, TargetWeights, WeightSource,
 };
@@ -31,11 +37,13 @@ use crate::store::Place;
 use checks::Recomputer;
 use copier::CudaCopier;
 use hidden::{Described, DeviceSlots, HostSlots};
-use memory::{Largest, Placing, Sizes, SlotCounts, Work};
+use memory::{Largest, Sizes, SlotCounts, Work};
+use placing::Placing;
 use shared::id::{DrafterId, TargetId};
-use shared::policy::{Barrier, Policy, Transport};
+use shared::policy::{Barrier, Placement, Policy, Transport};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use sums::Sums;
 use workers::{CudaTargetWorker, CudaTrainer};
 
 pub use hidden::CudaHidden;
@@ -46,7 +54,11 @@ pub use memory::DeviceMemory;
 pub struct Cuda {
     shared: Arc<Shared>,
     memory: Vec<DeviceMemory>,
+    notes: Vec<String>,
 }
+
+/// Numbers that a probe sends each way at a time: 16 MiB.
+const PROBE: usize = 4 << 20;
 
 /// What all workers of a run share.
 #[derive(Debug)]
@@ -60,6 +72,10 @@ struct Shared {
     placing: Placing,
     host: Option<HostSlots>,
     transport: Transport,
+    placement: Placement,
+    /// How the GPUs reach each other; none for a single one.
+    links: Option<Links>,
+    sums: Sums,
     captures: Captures,
     hidden_size: usize,
     largest: Largest,
@@ -82,15 +98,23 @@ struct Device {
 }
 
 impl Cuda {
-    /// Takes memory for the policy's workers on the GPUs that are there, and loads the target's weights.
+    /// Takes memory for the policy's workers on the GPUs that `devices` names or, if it is empty, on those that are there; loads the
+    /// target's weights, and probes the links between the GPUs.
     ///
     /// # Errors
-    /// No GPU or driver, sizes that the kernels do not cover, or not enough memory; nothing is kept then.
-    pub fn new(setup: CpuSetup, policy: &Policy) -> Result<Self, WorkError> {
+    /// No GPU or driver, sizes that the kernels do not cover, devices that do not fit the policy, or not enough memory; nothing is kept
+    /// then.
+    pub fn new(
+        setup: CpuSetup,
+        policy: &Policy,
+        devices: &DevicesSection,
+    ) -> Result<Self, WorkError> {
         let count = Gpu::count().map_err(fatal)?;
-        let placing = Placing::new(policy, count);
-        let gpus: Vec<Arc<Gpu>> = (0..placing.gpus())
-            .map(Gpu::open)
+        let placing = Placing::new(policy, count, devices).map_err(WorkError::Fatal)?;
+        let gpus: Vec<Arc<Gpu>> = placing
+            .ordinals
+            .iter()
+            .map(|&ordinal| Gpu::open(ordinal))
             .collect::<Result<_, _>>()
             .map_err(fatal)?;
         let target = TargetShape::of(setup.target.config()).map_err(fatal)?;
@@ -147,9 +171,13 @@ impl Cuda {
             (count, Transport::HostPageable) => Some(HostSlots::pageable(count, elements)),
             (count, _) => Some(HostSlots::pinned(&gpus[0], count, elements).map_err(fatal)?),
         };
-        if policy.transport == Transport::P2p {
-            copier::connect(&gpus)?;
+        let mut notes = vec![placed(&placing)];
+        let links = surveyed(&gpus).map_err(fatal)?;
+        if let Some(links) = &links {
+            notes.extend(links.complaints(&placing.ordinals));
         }
+        let mut note = |line| notes.push(line);
+        let sums = Sums::new(policy, &placing, &gpus, links.as_ref(), &mut note).map_err(fatal)?;
         let begin = (setup.optimizer.export(), setup.optimizer.step());
         let first = placing.targets[0];
         let recomputer = Recomputer::new(
@@ -162,12 +190,16 @@ impl Cuda {
         .map_err(fatal)?;
         Ok(Self {
             memory,
+            notes,
             shared: Arc::new(Shared {
                 recomputer: Mutex::new(recomputer),
                 turns: Mutex::new(Turns::new(setup.recompute_every)),
                 devices,
                 host,
                 transport: policy.transport,
+                placement: policy.placement,
+                links,
+                sums,
                 hidden_size: target.hidden,
                 captures,
                 largest,
@@ -181,6 +213,11 @@ impl Cuda {
                 batches: Batches::of(setup),
             }),
         })
+    }
+
+    /// What the user should know before the run begins: who is where, which links do not work as they should, who sums gradients.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// What the run takes of each GPU, and what was free before.
@@ -234,6 +271,34 @@ impl Cuda {
     }
 }
 
+/// Which workers are on which GPU, in words.
+fn placed(placing: &Placing) -> String {
+    let on = |(at, ordinal): (usize, &usize)| {
+        let (targets, drafters) = (placing.targets_on(at), placing.drafters_on(at));
+        let of = |count: usize, what: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {what}")),
+            count => Some(format!("{count} {what}s")),
+        };
+        let workers: Vec<String> = [of(targets, "target"), of(drafters, "drafter")]
+            .into_iter()
+            .flatten()
+            .collect();
+        format!("GPU {ordinal}: {}", workers.join(" and "))
+    };
+    let all: Vec<String> = placing.ordinals.iter().enumerate().map(on).collect();
+    all.join("; ")
+}
+
+/// How several GPUs reach each other.
+fn surveyed(gpus: &[Arc<Gpu>]) -> Result<Option<Links>, CudaError> {
+    if gpus.len() < 2 {
+        return Ok(None);
+    }
+    let wires = Wires::new(gpus, PROBE)?;
+    Ok(Some(Links::survey(&wires, PROBE)))
+}
+
 /// What each GPU needs.
 ///
 /// # Errors
@@ -281,6 +346,14 @@ impl Shared {
             Place::Drafter(id) => Some(self.placing.drafters[id.index()]),
             Place::Host => None,
         }
+    }
+
+    /// Whether copies from one GPU to the other may go straight.
+    fn is_direct(&self, from: usize, to: usize) -> bool {
+        let Some(links) = &self.links else {
+            return true;
+        };
+        links.is_direct(from, to)
     }
 
     fn per_token(&self) -> usize {
@@ -397,4 +470,22 @@ fn make_drafter(shared: &Shared, id: DrafterId) -> Result<CudaDrafter, WorkError
         CudaDrafter::new(&stream, config, &weights, frozen, &shared.options).map_err(fatal)?;
     drafter.import(state, *step).map_err(fatal)?;
     Ok(drafter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_told_in_words() {
+        let policy = Policy {
+            targets: 2,
+            drafters: 1,
+            transport: Transport::P2p,
+            ..shared::policy::preset("composed").unwrap()
+        };
+        let told = |gpus| placed(&Placing::spread(&policy, gpus));
+        assert_eq!(told(1), "GPU 0: 2 targets and 1 drafter");
+        assert_eq!(told(2), "GPU 0: 2 targets; GPU 1: 1 drafter");
+    }
 }

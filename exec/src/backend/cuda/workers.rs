@@ -9,11 +9,13 @@ use crate::cuda::drafter::{CudaDrafter, DrafterError, Given};
 use crate::cuda::target::{CudaTarget, HiddenPlace, TokenRows};
 use crate::cuda::{HiddenCheck, Ptr, Stream};
 use crate::error::WorkerId;
-use crate::train::{StepReport, TrainError};
+use crate::train::TrainError;
 use half::bf16;
 use shared::core::Group;
-use shared::id::{DrafterId, StepId, TargetId};
+use shared::id::{DrafterId, MicrobatchId, StepId, TargetId};
+use shared::plan::Plan;
 use shared::policy::Barrier;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Runs the target on one GPU.
@@ -28,17 +30,20 @@ impl CudaTargetWorker {
         let device = shared.device_of(WorkerId::Target(id));
         let weights = &shared.devices[device].weights;
         let target = CudaTarget::new(weights, shared.target_options()).map_err(fatal)?;
-        Ok(Self {
+        let mut worker = Self {
             shared,
             device,
             target,
-        })
+        };
+        // Kernels are chosen, and some of them timed, when a size is first met. For sizes that come often that is done before the run begins.
+        for id in frequent_sizes(&worker.shared.batches.plan) {
+            drop(worker.run(id)?);
+        }
+        Ok(worker)
     }
-}
 
-impl TargetWorker<CudaHidden> for CudaTargetWorker {
-    fn forward(&mut self, job: Job) -> Result<CudaHidden, WorkError> {
-        let batch = self.shared.batches.batch(job.microbatch).map_err(fatal)?;
+    fn run(&mut self, id: MicrobatchId) -> Result<CudaHidden, WorkError> {
+        let batch = self.shared.batches.batch(id).map_err(fatal)?;
         let rows = TokenRows::from(&batch);
         let at = self.shared.devices[self.device].slots.take()?;
         let elements = rows.ids.len() * self.shared.per_token();
@@ -65,6 +70,34 @@ impl TargetWorker<CudaHidden> for CudaTargetWorker {
             said: Arc::new(said),
         })
     }
+}
+
+impl TargetWorker<CudaHidden> for CudaTargetWorker {
+    fn forward(&mut self, job: Job) -> Result<CudaHidden, WorkError> {
+        self.run(job.microbatch)
+    }
+}
+
+/// Sizes that are met before the run begins, at most.
+const SIZES_MAX: usize = 8;
+
+/// One microbatch of each size that a plan has more than once, the most frequent sizes first.
+fn frequent_sizes(plan: &Plan) -> Vec<MicrobatchId> {
+    let mut sizes: BTreeMap<(u64, u32), (usize, usize)> = BTreeMap::new();
+    for (row, microbatch) in plan.microbatches.iter().enumerate() {
+        let size = (microbatch.padded.0, microbatch.sample_count());
+        sizes.entry(size).or_insert((0, row)).0 += 1;
+    }
+    let mut frequent: Vec<(usize, usize)> = sizes
+        .into_values()
+        .filter(|(count, _)| *count > 1)
+        .collect();
+    frequent.sort_unstable_by_key(|&(count, row)| (std::cmp::Reverse(count), row));
+    frequent.truncate(SIZES_MAX);
+    frequent
+        .into_iter()
+        .map(|(_, row)| MicrobatchId::from_index(row))
+        .collect()
 }
 
 /// Where the hidden states are, on the worker's own GPU.
@@ -97,20 +130,6 @@ impl CudaTrainer {
         let each = members.iter();
         each.filter_map(|id| lock(&self.shared.drafters[id.index()]).take())
             .collect()
-    }
-
-    fn step(&self, drafters: &mut [CudaDrafter]) -> Result<StepReport, DrafterError> {
-        let Some((first, others)) = drafters.split_first_mut() else {
-            return Err(TrainError::NothingSupervised { step: 0 }.into());
-        };
-        for other in &mut *others {
-            first.add_from(other)?;
-        }
-        let report = first.apply()?;
-        for other in others {
-            other.take_weights(first)?;
-        }
-        Ok(report)
     }
 }
 
@@ -159,7 +178,8 @@ impl DrafterWorker<CudaHidden> for CudaTrainer {
         if drafters.len() < members.len() {
             return Err(fatal("the model of a drafter is lost"));
         }
-        let outcome = self.step(&mut drafters);
+        let numbers: Vec<usize> = members.iter().map(|id| id.index()).collect();
+        let outcome = self.shared.sums.step(&numbers, &mut drafters);
         for (id, drafter) in members.iter().zip(drafters) {
             *lock(&self.shared.drafters[id.index()]) = Some(drafter);
         }

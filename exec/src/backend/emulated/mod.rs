@@ -7,6 +7,7 @@
 //! Payloads are hidden states scaled down by `byte_scale`, at least one word each. A forward makes one, each copy copies it, and
 //! training checks every word: what arrives wrong, or not at all, ends the run.
 
+mod device;
 mod link;
 mod payload;
 
@@ -14,12 +15,14 @@ use super::{
     ApplyJob, Backend, Copier, CopyJob, DrafterWorker, Job, Leg, Ordered, TargetWorker, WorkError,
 };
 use crate::error::WorkerId;
+use device::{Device, Devices, Work};
 use link::Link;
 use shared::id::{Bytes, DrafterId, MicrobatchId, StepId, TargetId};
 use shared::time::{Span, Time};
 use std::sync::Arc;
 use thiserror::Error;
 
+pub use device::DeviceSharing;
 pub use payload::Payload;
 
 /// How long each piece of work takes, in the time that is emulated. The vectors have one entry a microbatch.
@@ -94,6 +97,7 @@ pub struct Emulated {
     emulation: Arc<Emulation>,
     /// The links that copies share: out of targets, into drafters.
     links: Option<[Arc<Link>; 2]>,
+    devices: Devices,
 }
 
 impl Emulated {
@@ -143,13 +147,22 @@ impl Emulated {
         Ok(Self {
             emulation: Arc::new(emulation),
             links,
+            devices: Devices::default(),
         })
     }
 
-    fn stand_in(&self) -> StandIn {
+    /// The same with workers that share devices and slow each other there.
+    #[must_use]
+    pub fn on_devices(mut self, sharing: &DeviceSharing) -> Self {
+        self.devices = Devices::new(sharing);
+        self
+    }
+
+    fn stand_in(&self, device: Option<Arc<Device>>) -> StandIn {
         StandIn {
             emulation: Arc::clone(&self.emulation),
             links: self.links.clone(),
+            device,
             free_at: Time::ZERO,
         }
     }
@@ -169,16 +182,20 @@ impl Backend for Emulated {
         self.emulation.speedup
     }
 
-    fn target(&self, _: TargetId) -> Result<Box<dyn TargetWorker<Payload>>, WorkError> {
-        Ok(Box::new(self.stand_in()))
+    fn target(&self, id: TargetId) -> Result<Box<dyn TargetWorker<Payload>>, WorkError> {
+        Ok(Box::new(self.stand_in(self.devices.of_target(id.index()))))
     }
 
-    fn drafter(&self, _: DrafterId) -> Result<Box<dyn DrafterWorker<Payload>>, WorkError> {
-        Ok(Box::new(self.stand_in()))
+    fn drafter(&self, id: DrafterId) -> Result<Box<dyn DrafterWorker<Payload>>, WorkError> {
+        Ok(Box::new(self.stand_in(self.devices.of_drafter(id.index()))))
     }
 
-    fn copier(&self, _: WorkerId) -> Result<Box<dyn Copier<Payload>>, WorkError> {
-        Ok(Box::new(self.stand_in()))
+    fn copier(&self, end: WorkerId) -> Result<Box<dyn Copier<Payload>>, WorkError> {
+        let device = match end {
+            WorkerId::Target(id) => self.devices.of_target(id.index()),
+            WorkerId::Drafter(id) => self.devices.of_drafter(id.index()),
+        };
+        Ok(Box::new(self.stand_in(device)))
     }
 }
 
@@ -186,6 +203,8 @@ impl Backend for Emulated {
 struct StandIn {
     emulation: Arc<Emulation>,
     links: Option<[Arc<Link>; 2]>,
+    /// The device that it shares with others.
+    device: Option<Arc<Device>>,
     /// When its last copy on a link of its own ends.
     free_at: Time,
 }
@@ -195,19 +214,20 @@ impl StandIn {
         let bytes = self.emulation.bytes[id.index()].0 as f64 * self.emulation.byte_scale;
         Bytes(bytes as u64)
     }
-}
 
-fn wait(ordered: Ordered, service: Span) {
-    ordered.clock.wait_until(ordered.at + service);
+    fn work(&self, work: Work, ordered: Ordered, alone: Span) {
+        match &self.device {
+            Some(device) => device.work(work, alone, ordered),
+            None => ordered.clock.wait_until(ordered.at + alone),
+        }
+    }
 }
 
 impl TargetWorker<Payload> for StandIn {
     fn forward(&mut self, job: Job) -> Result<Payload, WorkError> {
         let payload = Payload::make(job.microbatch, self.bytes(job.microbatch));
-        wait(
-            job.ordered,
-            self.emulation.times.forward[job.microbatch.index()],
-        );
+        let alone = self.emulation.times.forward[job.microbatch.index()];
+        self.work(Work::Forward, job.ordered, alone);
         Ok(payload)
     }
 }
@@ -220,12 +240,17 @@ impl Copier<Payload> for StandIn {
             Leg::Stage => times.stage[job.microbatch.index()],
             Leg::Fetch => times.fetch[job.microbatch.index()],
         };
-        match &self.links {
+        let device = self.device.clone();
+        let mut transfer = || match &self.links {
             Some(links) => links[job.leg as usize].transfer(service, job.ordered),
             None => {
                 self.free_at = job.ordered.at.max(self.free_at) + service;
                 job.ordered.clock.wait_until(self.free_at);
             }
+        };
+        match device {
+            Some(device) => device.beside(job.ordered, &mut transfer),
+            None => transfer(),
         }
         Ok(copy)
     }
@@ -234,15 +259,13 @@ impl Copier<Payload> for StandIn {
 impl DrafterWorker<Payload> for StandIn {
     fn train(&mut self, job: Job, _: StepId, hidden: &Payload) -> Result<(), WorkError> {
         hidden.verify(job.microbatch, self.bytes(job.microbatch))?;
-        wait(
-            job.ordered,
-            self.emulation.times.train[job.microbatch.index()],
-        );
+        let alone = self.emulation.times.train[job.microbatch.index()];
+        self.work(Work::Train, job.ordered, alone);
         Ok(())
     }
 
     fn apply(&mut self, job: ApplyJob, _: &[DrafterId]) -> Result<(), WorkError> {
-        wait(job.ordered, self.emulation.times.apply);
+        self.work(Work::Apply, job.ordered, self.emulation.times.apply);
         Ok(())
     }
 }

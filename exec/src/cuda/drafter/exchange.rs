@@ -38,11 +38,6 @@ impl CudaDrafter {
         self.read(gradients)
     }
 
-    /// The flat vector of the step's gradients, for sums between devices. It holds leftovers until the first microbatch of a step.
-    pub fn gradient_vector(&self) -> Ptr<f32> {
-        self.memory.state.gradients.ptr()
-    }
-
     /// The whole state as named tensors, as [`crate::train::Optimizer::export`] gives it; the step count travels apart, see [`CudaDrafter::step`].
     ///
     /// # Errors
@@ -135,15 +130,11 @@ impl CudaDrafter {
 
     fn check_twin(&self, other: &Self) -> Result<(), CudaError> {
         let (here, there) = (self.stream.gpu().ordinal(), other.stream.gpu().ordinal());
-        if self.shape != other.shape {
-            return Err(CudaError::Shape(
-                "two drafters of different geometry".to_owned(),
-            ));
-        }
+        self.check_shape(other)?;
         match here == there {
             true => Ok(()),
             false => Err(CudaError::Shape(format!(
-                "drafters on GPU {here} and GPU {there} add up through NCCL"
+                "drafters on GPU {here} and GPU {there} do not share memory"
             ))),
         }
     }

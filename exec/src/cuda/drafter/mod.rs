@@ -8,6 +8,7 @@
 //! kernel adds floats atomically.
 
 mod attention;
+mod devices;
 mod exchange;
 mod layout;
 mod memory;
@@ -35,6 +36,7 @@ use crate::model::{DrafterConfig, Tensors};
 use crate::train::{AdamW, BlockPlan, Objective, Schedule, TrainError};
 
 pub use attention::AttentionKernels;
+pub use devices::{Landing, StepVectors};
 pub use memory::DrafterLimits;
 pub use step::{StepSums, StepUnderWay};
 

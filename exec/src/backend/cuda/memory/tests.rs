@@ -6,25 +6,6 @@ fn policy(name: &str) -> Policy {
 }
 
 #[test]
-fn workers_are_spread_over_the_gpus_there_are() {
-    let mut policy = policy("composed");
-    (policy.targets, policy.drafters) = (5, 3);
-    policy.transport = Transport::P2p;
-    let places = |policy: &Policy, gpus| {
-        let placing = Placing::new(policy, gpus);
-        (placing.targets, placing.drafters)
-    };
-    assert_eq!(places(&policy, 8), (vec![0, 1, 2, 3, 4], vec![5; 3]));
-    assert_eq!(places(&policy, 3), (vec![0, 0, 0, 1, 1], vec![2; 3]));
-    assert_eq!(places(&policy, 2), (vec![0; 5], vec![1; 3]));
-    assert_eq!(places(&policy, 1), (vec![0; 5], vec![0; 3]));
-    policy.barrier = Barrier::None;
-    assert_eq!(places(&policy, 8), (vec![0, 1, 2, 3, 4], vec![5, 6, 7]));
-    policy.transport = Transport::Local;
-    assert_eq!(Placing::new(&policy, 8).gpus(), 1);
-}
-
-#[test]
 fn slots_are_set_aside_where_the_policy_lets_hidden_states_stand() {
     let work = Work {
         microbatches: 100,
@@ -35,7 +16,7 @@ fn slots_are_set_aside_where_the_policy_lets_hidden_states_stand() {
     (policy.targets, policy.drafters, policy.depth_total) = (2, 1, Some(4));
     (policy.placement, policy.transport) = (Placement::Target, Transport::Local);
     let counts = |policy: &Policy, gpus| {
-        let counts = SlotCounts::new(policy, &work, &Placing::new(policy, gpus)).unwrap();
+        let counts = SlotCounts::new(policy, &work, &Placing::spread(policy, gpus)).unwrap();
         (counts.gpus, counts.host)
     };
     // Under reserve everything that is alive has a slot.
@@ -53,7 +34,7 @@ fn slots_are_set_aside_where_the_policy_lets_hidden_states_stand() {
     policy.bytes_total = Some(Bytes(35));
     assert_eq!(counts(&policy, 1).1, 3);
     policy.bytes_total = None;
-    let refused = SlotCounts::new(&policy, &work, &Placing::new(&policy, 1)).unwrap_err();
+    let refused = SlotCounts::new(&policy, &work, &Placing::spread(&policy, 1)).unwrap_err();
     assert!(refused.ends_with("set policy.depth_total"), "{refused}");
 }
 

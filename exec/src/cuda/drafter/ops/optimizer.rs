@@ -91,6 +91,16 @@ impl Ops {
         loss: [Ptr<f64>; 2],
         counts: [Ptr<u64>; 2],
     ) -> Result<(), CudaError> {
+        self.add_gradients(sum, other)?;
+        self.add_sums(loss, counts)
+    }
+
+    /// Adds gradients of the same weights; both are whole groups of four.
+    pub(in crate::cuda::drafter) fn add_gradients(
+        &self,
+        sum: Ptr<f32>,
+        other: Ptr<f32>,
+    ) -> Result<(), CudaError> {
         other.check("gradients", sum.len())?;
         let fours = (sum.len() / 4) as u64;
         let launch = self
@@ -100,7 +110,15 @@ impl Ops {
             .ptr(other)
             .long(fours);
         // SAFETY: as declared in optimizer.cu.
-        unsafe { launch.on(&self.stream) }?;
+        unsafe { launch.on(&self.stream) }
+    }
+
+    /// Adds loss and counts.
+    pub(in crate::cuda::drafter) fn add_sums(
+        &self,
+        loss: [Ptr<f64>; 2],
+        counts: [Ptr<u64>; 2],
+    ) -> Result<(), CudaError> {
         let launch = self
             .add_sums
             .launch([1, 1, 1], 64)

@@ -1,0 +1,325 @@
+//! What work costs on a backend: each piece measured alone, copies beside compute, and workers of one device beside each other.
+//!
+//! Pieces are timed as a run times them, from the order to the report, on worker threads that live as they do in a run. The first piece
+//! of every shape is kept apart: kernels are chosen and caches filled then. Everything is repeated and nothing is averaged here; whoever
+//! fits costs to the times sees them all.
+
+mod bench;
+mod together;
+
+use crate::backend::{Backend, CopyJob, Leg, WorkError};
+use crate::clock::Clock;
+use crate::error::WorkerId;
+use crate::store::Place;
+use bench::{Bench, Task};
+use shared::id::{DrafterId, MicrobatchId, StepId, TargetId};
+use shared::policy::{Placement, Policy, Transport};
+use shared::time::{Span, Time};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use thiserror::Error;
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// Microbatches that are measured, in this order.
+    pub sample: Vec<MicrobatchId>,
+    /// Times that each piece is repeated, its first use aside.
+    pub repeats: u32,
+    /// Whether copies are all that is wanted: compute was measured before.
+    pub copies_only: bool,
+    /// Forwards and trainings that are to be under way together on one device.
+    pub states: Vec<(u16, u16)>,
+    /// How long each such state is watched, at least.
+    pub window: Span,
+}
+
+/// A kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// A target's forward.
+    Forward,
+    /// A copy out of a target's memory.
+    CopyOut,
+    /// A copy into a drafter's memory.
+    CopyIn,
+    /// A drafter's forward and backward.
+    Train,
+    /// An optimizer step.
+    Apply,
+}
+
+impl Stage {
+    /// Its name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "target forward",
+            Self::CopyOut => "copy out",
+            Self::CopyIn => "copy in",
+            Self::Train => "drafter train",
+            Self::Apply => "optimizer step",
+        }
+    }
+}
+
+/// One measured piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timed {
+    /// Which kind.
+    pub stage: Stage,
+    /// On what; none for an optimizer step.
+    pub microbatch: Option<MicrobatchId>,
+    /// From order to report.
+    pub span: Span,
+}
+
+/// The speeds of workers that share a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Together {
+    /// Forwards under way.
+    pub forwards: u16,
+    /// Trainings under way.
+    pub trains: u16,
+    /// Speed of each forward, as a share of its speed alone.
+    pub forward_rate: f64,
+    /// Speed of each training, likewise.
+    pub train_rate: f64,
+    /// Pieces that were watched.
+    pub pieces: u32,
+}
+
+/// A piece of work while others were under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spanned {
+    /// Forward or training.
+    pub stage: Stage,
+    /// On what.
+    pub microbatch: MicrobatchId,
+    /// When it was ordered.
+    pub from: Time,
+    /// When its end was heard of.
+    pub to: Time,
+}
+
+/// All that was measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Pieces with the device to themselves.
+    pub alone: Vec<Timed>,
+    /// Copies while a target and a drafter compute.
+    pub beside: Vec<Timed>,
+    /// The first piece of each microbatch and stage.
+    pub first: Vec<Timed>,
+    /// Workers beside each other.
+    pub together: Vec<Together>,
+    /// The pieces of one forward beside one training, in the order of their ends.
+    pub side_by_side: Vec<Spanned>,
+    /// Forwards alone and beside copies that follow one another.
+    pub beside_copies: Vec<(Span, Span)>,
+}
+
+/// Why a measurement has no result.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CalibrateError {
+    /// A worker could not be made, or failed at a piece of work.
+    #[error("{worker}: {message}")]
+    Worker {
+        /// Who.
+        worker: WorkerId,
+        /// Why.
+        message: String,
+    },
+    /// It was asked to stop.
+    #[error("stopped as asked before all was measured")]
+    Stopped,
+}
+
+/// Measures on the workers of `policy`, which `backend` was made for. `progress` is told each piece's end; `stop` ends it early.
+///
+/// # Errors
+/// See [`CalibrateError`].
+pub fn measure<B: Backend>(
+    backend: &Arc<B>,
+    policy: &Policy,
+    request: &Request,
+    progress: &dyn Fn(),
+    stop: &AtomicBool,
+) -> Result<Measured, CalibrateError> {
+    let mut calibration = Calibration {
+        bench: Bench::start(backend, policy)?,
+        policy,
+        progress,
+        stop,
+        measured: Measured::default(),
+    };
+    calibration.run(request)?;
+    Ok(calibration.measured)
+}
+
+/// Pieces that [`measure`] will tell of.
+pub fn pieces(policy: &Policy, request: &Request) -> u64 {
+    let copies = legs(policy).len() as u64;
+    let computed = if request.copies_only { 0 } else { 2 };
+    let repeats = u64::from(request.repeats) + 1;
+    let each = (computed * repeats).max(2) + copies * repeats;
+    let beside = copies * repeats;
+    let applied = if request.copies_only { 0 } else { repeats };
+    request.sample.len() as u64 * (each + beside) + applied
+}
+
+struct Calibration<'a, Hidden> {
+    bench: Bench<Hidden>,
+    policy: &'a Policy,
+    progress: &'a dyn Fn(),
+    stop: &'a AtomicBool,
+    measured: Measured,
+}
+
+/// The first worker of each kind: they are measured alone.
+const TARGET: WorkerId = WorkerId::Target(TargetId(0));
+const DRAFTER: WorkerId = WorkerId::Drafter(DrafterId(0));
+
+/// Copies between target and drafter: which, by whom, from where and to where.
+fn legs(policy: &Policy) -> Vec<(Stage, CopyLeg)> {
+    let (target, drafter) = (Place::Target(TargetId(0)), Place::Drafter(DrafterId(0)));
+    let out = |to| (Stage::CopyOut, (TARGET, Leg::Stage, target, to));
+    let into = |from| (Stage::CopyIn, (DRAFTER, Leg::Fetch, from, drafter));
+    match (policy.transport, policy.placement) {
+        (Transport::Local, _) => Vec::new(),
+        (_, Placement::Host) => vec![out(Place::Host), into(Place::Host)],
+        (_, Placement::Drafter) => vec![out(drafter)],
+        (_, Placement::Target) => vec![into(target)],
+    }
+}
+
+type CopyLeg = (WorkerId, Leg, Place, Place);
+
+impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
+    fn run(&mut self, request: &Request) -> Result<(), CalibrateError> {
+        for &microbatch in &request.sample {
+            self.microbatch(microbatch, request)?;
+        }
+        if !request.copies_only {
+            for repeat in 0..=request.repeats {
+                // There must be something to apply.
+                let hidden = self.arrived(request.sample[0])?;
+                self.ended(DRAFTER, Task::Train(request.sample[0], hidden))?;
+                let span = self.ended(DRAFTER, Task::Apply(StepId(repeat)))?.0;
+                self.note(Stage::Apply, None, repeat, span);
+            }
+            if !request.states.is_empty() {
+                self.warm_up(&request.sample)?;
+            }
+            // Only what was measured alone can be compared with itself beside others.
+            for &(forwards, trains) in &request.states {
+                let together = self.together(request, forwards, trains)?;
+                self.measured.together.push(together);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forward, copies and training of one microbatch, each repeated.
+    fn microbatch(&mut self, id: MicrobatchId, request: &Request) -> Result<(), CalibrateError> {
+        let computed = if request.copies_only {
+            0
+        } else {
+            request.repeats
+        };
+        let mut hidden = None;
+        for repeat in 0..=computed {
+            // Its slot is needed again.
+            drop(hidden.take());
+            let (span, made) = self.ended(TARGET, Task::Forward(id))?;
+            if !request.copies_only {
+                self.note(Stage::Forward, Some(id), repeat, span);
+            }
+            hidden = made;
+        }
+        let mut hidden = hidden.expect("a forward makes hidden states");
+        for (stage, leg) in legs(self.policy) {
+            let mut copy = None;
+            for repeat in 0..=request.repeats {
+                drop(copy.take());
+                let (span, made) = self.ended(leg.0, self.copying(id, leg, &hidden))?;
+                self.note(stage, Some(id), repeat, span);
+                copy = made;
+            }
+            hidden = copy.expect("a copy makes hidden states");
+        }
+        for repeat in 0..=computed {
+            let (span, _) = self.ended(DRAFTER, Task::Train(id, Arc::clone(&hidden)))?;
+            if !request.copies_only {
+                self.note(Stage::Train, Some(id), repeat, span);
+            }
+        }
+        self.copies_beside(id, request.repeats, &hidden)?;
+        // What has been accumulated is applied, so that it does not grow without end.
+        self.ended(DRAFTER, Task::Apply(StepId(id.0)))?;
+        Ok(())
+    }
+
+    /// Hidden states where a drafter can train on them.
+    fn arrived(&mut self, id: MicrobatchId) -> Result<Arc<Hidden>, CalibrateError> {
+        let (_, made) = self.ended(TARGET, Task::Forward(id))?;
+        let mut hidden = made.expect("a forward makes hidden states");
+        for (_, leg) in legs(self.policy) {
+            let (_, copy) = self.ended(leg.0, self.copying(id, leg, &hidden))?;
+            hidden = copy.expect("a copy makes hidden states");
+        }
+        Ok(hidden)
+    }
+
+    fn copying(
+        &self,
+        microbatch: MicrobatchId,
+        (_, leg, from, to): CopyLeg,
+        hidden: &Arc<Hidden>,
+    ) -> Task<Hidden> {
+        let ordered = self.bench.ordered();
+        let job = CopyJob {
+            microbatch,
+            leg,
+            from,
+            to,
+            ordered,
+        };
+        Task::Copy(job, Arc::clone(hidden))
+    }
+
+    /// Gives one worker a task and waits for its end.
+    fn ended(
+        &mut self,
+        worker: WorkerId,
+        task: Task<Hidden>,
+    ) -> Result<(Span, Option<Arc<Hidden>>), CalibrateError> {
+        self.go_on()?;
+        let began = self.bench.send(worker, task);
+        let done = self.bench.receive()?;
+        (self.progress)();
+        Ok((done.at - began, done.hidden))
+    }
+
+    fn note(&mut self, stage: Stage, microbatch: Option<MicrobatchId>, repeat: u32, span: Span) {
+        let list = if repeat == 0 {
+            &mut self.measured.first
+        } else {
+            &mut self.measured.alone
+        };
+        list.push(Timed {
+            stage,
+            microbatch,
+            span,
+        });
+    }
+
+    fn go_on(&self) -> Result<(), CalibrateError> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(CalibrateError::Stopped),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+use super::*;
+use crate::backend::emulated::{Emulated, Emulation, LinkSharing, ServiceTimes};
+use shared::id::Bytes;
+use shared::policy::preset;
+
+/// Three microbatches whose forwards take 2, 4 and 6 ms, copies 1 and trainings 3 of the time that is emulated.
+fn emulated() -> Arc<Emulated> {
+    let ms = |each: [u64; 3]| each.map(Span::from_ms).to_vec();
+    Arc::new(
+        Emulated::new(Emulation {
+            times: ServiceTimes {
+                forward: ms([2, 4, 6]),
+                stage: ms([1; 3]),
+                fetch: ms([1; 3]),
+                train: ms([3; 3]),
+                apply: Span::from_ms(1),
+            },
+            bytes: vec![Bytes(64); 3],
+            byte_scale: 1.0,
+            speedup: 1.0,
+            sharing: LinkSharing::Own,
+        })
+        .unwrap(),
+    )
+}
+
+fn policy() -> Policy {
+    Policy {
+        targets: 1,
+        drafters: 1,
+        ..preset("staged-fifo").unwrap()
+    }
+}
+
+fn request() -> Request {
+    Request {
+        sample: (0..3).map(MicrobatchId).collect(),
+        repeats: 2,
+        copies_only: false,
+        states: vec![(1, 1)],
+        window: Span::from_ms(10),
+    }
+}
+
+#[test]
+fn every_stage_is_measured_as_often_as_asked_and_never_too_short() {
+    let told = std::cell::Cell::new(0);
+    let count = || told.set(told.get() + 1);
+    let stop = AtomicBool::new(false);
+    let measured = measure(&emulated(), &policy(), &request(), &count, &stop).unwrap();
+    let of = |stage| measured.alone.iter().filter(move |t| t.stage == stage);
+    for stage in [Stage::Forward, Stage::CopyOut, Stage::CopyIn, Stage::Train] {
+        assert_eq!(of(stage).count(), 6, "{}", stage.name());
+    }
+    assert_eq!(of(Stage::Apply).count(), 2);
+    assert!(of(Stage::Train).all(|t| t.span >= Span::from_ms(3)));
+    let longest = of(Stage::Forward).filter(|t| t.microbatch == Some(MicrobatchId(2)));
+    assert!(longest.clone().count() == 2 && longest.clone().all(|t| t.span >= Span::from_ms(6)));
+    // Each copy both ways three times while others compute.
+    assert_eq!(measured.beside.len(), 2 * 3 * 3);
+    let [together] = measured.together[..] else {
+        panic!("{:?}", measured.together);
+    };
+    assert!(together.pieces >= 8 && together.forward_rate > 0.0 && together.train_rate > 0.0);
+    assert!(told.get() > 0);
+    assert!(
+        measured.side_by_side.iter().all(|s| s.to > s.from) && measured.side_by_side.len() >= 8
+    );
+    // Twice for each microbatch and way.
+    assert_eq!(measured.beside_copies.len(), 2 * 3 * 2);
+}
+
+#[test]
+fn copies_alone_leave_compute_out_and_local_has_none() {
+    let stop = AtomicBool::new(false);
+    let asked = Request {
+        copies_only: true,
+        ..request()
+    };
+    let measured = measure(&emulated(), &policy(), &asked, &|| (), &stop).unwrap();
+    assert!(measured.together.is_empty());
+    let is_copy = |t: &Timed| matches!(t.stage, Stage::CopyOut | Stage::CopyIn);
+    assert!(!measured.alone.is_empty() && measured.alone.iter().all(is_copy));
+    let local = Policy {
+        transport: Transport::Local,
+        ..policy()
+    };
+    let measured = measure(&emulated(), &local, &asked, &|| (), &stop).unwrap();
+    assert_eq!(measured, Measured::default());
+}
+
+#[test]
+fn it_stops_when_asked_and_names_a_worker_that_fails() {
+    let stop = AtomicBool::new(true);
+    let stopped = measure(&emulated(), &policy(), &request(), &|| (), &stop);
+    assert_eq!(stopped, Err(CalibrateError::Stopped));
+    let beyond = Request {
+        sample: vec![MicrobatchId(3)],
+        ..request()
+    };
+    let stop = AtomicBool::new(false);
+    let error = measure(&emulated(), &policy(), &beyond, &|| (), &stop).unwrap_err();
+    assert!(
+        error.to_string().starts_with("target t0: it panicked: "),
+        "{error}"
+    );
+}

@@ -1,0 +1,369 @@
+//! GPUs that several workers share: each piece of work goes at a speed that depends on what else is under way on its GPU.
+//!
+//! Between two events the speeds are constant, so it is enough to bring what remains of each piece up to date whenever one begins or ends.
+//! A worker that has a GPU of its own takes no part in this.
+
+use crate::spec::{Hardware, Sharing};
+use shared::id::MicrobatchId;
+use shared::policy::{DeviceMap, Policy, Transport};
+use shared::time::{Span, Time};
+
+/// What a worker does on its GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// A target's forward.
+    Forward,
+    /// A drafter's forward and backward.
+    Train,
+    /// An optimizer step, which counts as a training.
+    Apply,
+}
+
+/// All GPUs that are shared.
+#[derive(Clone, Debug, Default)]
+pub struct Devices {
+    gpus: Vec<SharedGpu>,
+    /// GPU in `gpus` by target, and by drafter; `None` for one of its own.
+    targets: Vec<Option<usize>>,
+    drafters: Vec<Option<usize>>,
+    /// Copies under way that slow compute, and on which GPU.
+    copies: Vec<(MicrobatchId, usize)>,
+    /// What they leave of its speed.
+    beside_copy: f64,
+}
+
+#[derive(Clone, Debug)]
+struct SharedGpu {
+    speeds: Speeds,
+    copies: u32,
+    running: Vec<Running>,
+    at: Time,
+}
+
+/// A piece of work under way.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    /// Its slot of the event list.
+    slot: usize,
+    work: Work,
+    /// Time that all of it takes alone. (ns)
+    alone: f64,
+    /// Time that it would still take alone. (ns)
+    remaining: f64,
+}
+
+/// Speeds by how many forwards and trainings are under way.
+#[derive(Clone, Debug)]
+struct Speeds {
+    /// [forwards][trains], each to its most.
+    table: Vec<(f64, f64)>,
+    trains: usize,
+    kernel_ratio: Option<f64>,
+    /// What a copy leaves of all of them.
+    beside_copy: f64,
+}
+
+impl Speeds {
+    fn of(sharing: &Sharing, (targets, drafters): (usize, usize), beside_copy: f64) -> Self {
+        let trains = drafters + 1;
+        let state = |i: usize| sharing.rates((i / trains) as u16, (i % trains) as u16);
+        Self {
+            table: (0..(targets + 1) * trains).map(state).collect(),
+            trains,
+            kernel_ratio: sharing.kernel_ratio,
+            beside_copy,
+        }
+    }
+
+    /// How the speed of each running piece follows from what is under way.
+    fn at(&self, gpu: &SharedGpu) -> Speed {
+        let running = &gpu.running;
+        let forwards = running.iter().filter(|r| r.work == Work::Forward).count();
+        let trains = running.len() - forwards;
+        let (forward, train) = self.table[forwards * self.trains + trains];
+        let share = if gpu.copies > 0 {
+            self.beside_copy
+        } else {
+            1.0
+        };
+        let takes_turns = forwards > 0 && trains > 0;
+        match self.kernel_ratio.filter(|_| takes_turns) {
+            // An optimizer step has few kernels, so it is no such turn.
+            Some(ratio) if running.iter().all(|r| r.work != Work::Apply) => {
+                let total = forwards as f64 * forward + trains as f64 * train;
+                let lengths: f64 = running.iter().map(|r| r.kernel(ratio)).sum();
+                Speed::ByKernel {
+                    ratio,
+                    factor: share * total / lengths.max(1.0),
+                }
+            }
+            _ => Speed::ByKind {
+                forward: share * forward,
+                train: share * train,
+            },
+        }
+    }
+}
+
+/// The speeds of a moment.
+#[derive(Clone, Copy, Debug)]
+enum Speed {
+    /// The same for all of a kind.
+    ByKind { forward: f64, train: f64 },
+    /// In proportion to the length of kernels.
+    ByKernel { ratio: f64, factor: f64 },
+}
+
+impl Devices {
+    /// The GPUs that the workers of `policy` share on `hardware`.
+    pub fn new(hardware: &Hardware, policy: &Policy) -> Self {
+        let Some(sharing) = &hardware.sharing else {
+            return Self::none();
+        };
+        let link = match policy.transport {
+            Transport::HostPageable => hardware.host_pageable.as_ref(),
+            Transport::HostPinned => hardware.host_pinned.as_ref(),
+            Transport::P2p => hardware.p2p.as_ref(),
+            Transport::Local => None,
+        };
+        let beside_copy = link.and_then(|link| link.compute_rate).unwrap_or(1.0);
+        let map = DeviceMap::of(policy, usize::from(hardware.gpus));
+        let mut gpus = Vec::new();
+        let mut rows = vec![None; map.gpus()];
+        for (gpu, row) in rows.iter_mut().enumerate() {
+            let (targets, drafters) = map.on(gpu);
+            if targets + drafters > 1 {
+                *row = Some(gpus.len());
+                gpus.push(SharedGpu {
+                    speeds: Speeds::of(sharing, (targets, drafters), beside_copy),
+                    copies: 0,
+                    running: Vec::new(),
+                    at: Time::ZERO,
+                });
+            }
+        }
+        Self {
+            gpus,
+            targets: map.targets.iter().map(|&gpu| rows[gpu]).collect(),
+            drafters: map.drafters.iter().map(|&gpu| rows[gpu]).collect(),
+            copies: Vec::new(),
+            beside_copy,
+        }
+    }
+
+    /// No GPU is shared.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn of_target(&self, target: usize) -> Option<usize> {
+        self.targets.get(target).copied().flatten()
+    }
+
+    pub(crate) fn of_drafter(&self, drafter: usize) -> Option<usize> {
+        self.drafters.get(drafter).copied().flatten()
+    }
+
+    /// Begins a piece of work that takes `alone` by itself.
+    pub(crate) fn begin(&mut self, gpu: usize, now: Time, slot: usize, work: Work, alone: Span) {
+        let gpu = &mut self.gpus[gpu];
+        gpu.advance(now);
+        gpu.running.push(Running {
+            slot,
+            work,
+            alone: alone.as_ns() as f64,
+            remaining: alone.as_ns() as f64,
+        });
+    }
+
+    /// A copy begins at one end of its way; `false` where it slows nobody.
+    pub(crate) fn begin_copy(&mut self, gpu: usize, now: Time, of: MicrobatchId) -> bool {
+        if self.beside_copy >= 1.0 {
+            return false;
+        }
+        self.copies.push((of, gpu));
+        self.gpus[gpu].advance(now);
+        self.gpus[gpu].copies += 1;
+        true
+    }
+
+    /// A copy has ended, or was given up; the GPU that it slowed.
+    pub(crate) fn end_copy(&mut self, now: Time, of: MicrobatchId) -> Option<usize> {
+        let at = self.copies.iter().position(|(copy, _)| *copy == of)?;
+        let (_, gpu) = self.copies.swap_remove(at);
+        self.gpus[gpu].advance(now);
+        self.gpus[gpu].copies -= 1;
+        Some(gpu)
+    }
+
+    /// Ends the piece of work of a slot, or gives it up. Nothing where there is none.
+    pub(crate) fn end(&mut self, gpu: usize, now: Time, slot: usize) {
+        let gpu = &mut self.gpus[gpu];
+        gpu.advance(now);
+        gpu.running.retain(|running| running.slot != slot);
+    }
+
+    /// When each piece of work on a GPU ends if nothing begins or ends before, by slot.
+    pub(crate) fn times(&self, gpu: usize) -> impl Iterator<Item = (usize, Time)> {
+        let gpu = &self.gpus[gpu];
+        let speeds = gpu.speeds.at(gpu);
+        gpu.running.iter().map(move |running| {
+            let ns = (running.remaining.max(0.0) / running.speed(speeds)).ceil();
+            (running.slot, gpu.at + Span::from_ns(ns as u64))
+        })
+    }
+}
+
+impl Running {
+    fn speed(&self, speed: Speed) -> f64 {
+        match (speed, self.work) {
+            (Speed::ByKind { forward, .. }, Work::Forward) => forward,
+            (Speed::ByKind { train, .. }, Work::Train | Work::Apply) => train,
+            (Speed::ByKernel { ratio, factor }, _) => factor * self.kernel(ratio),
+        }
+    }
+
+    /// The length of its kernels, in those of a forward that takes as long.
+    fn kernel(&self, ratio: f64) -> f64 {
+        match self.work {
+            Work::Forward => self.alone,
+            Work::Train | Work::Apply => self.alone / ratio,
+        }
+    }
+}
+
+impl SharedGpu {
+    fn advance(&mut self, now: Time) {
+        let span = (now - self.at).as_ns() as f64;
+        self.at = now;
+        if span == 0.0 || self.running.is_empty() {
+            return;
+        }
+        let speeds = self.speeds.at(self);
+        for running in &mut self.running {
+            running.remaining -= span * running.speed(speeds);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::SharedRate;
+    use shared::policy::preset;
+
+    fn one_gpu(sharing: Sharing, targets: u16, drafters: u16) -> Devices {
+        let text = "gpus = 1\ngpu_memory = '1 GB'\nhost_memory = '1 GB'";
+        let hardware = Hardware {
+            sharing: Some(sharing),
+            ..toml::from_str(text).unwrap()
+        };
+        let policy = Policy {
+            targets,
+            drafters,
+            ..preset("composed").unwrap()
+        };
+        Devices::new(&hardware, &policy)
+    }
+
+    fn ns(ns: u64) -> Time {
+        Time::from_ns(ns)
+    }
+
+    #[test]
+    fn two_that_share_evenly_take_twice_as_long_until_one_ends() {
+        let mut devices = one_gpu(Sharing::default(), 1, 1);
+        let gpu = devices.of_target(0).unwrap();
+        assert_eq!(devices.of_drafter(0), Some(gpu));
+        devices.begin(gpu, ns(0), 7, Work::Forward, Span::from_ns(100));
+        assert_eq!(devices.times(gpu).collect::<Vec<_>>(), [(7, ns(100))]);
+        devices.begin(gpu, ns(50), 9, Work::Train, Span::from_ns(100));
+        // 50 are left of the first, at half speed.
+        let times: Vec<_> = devices.times(gpu).collect();
+        assert_eq!(times, [(7, ns(150)), (9, ns(250))]);
+        devices.end(gpu, ns(150), 7);
+        assert_eq!(devices.times(gpu).collect::<Vec<_>>(), [(9, ns(200))]);
+    }
+
+    #[test]
+    fn measured_rates_hold_for_the_state_they_were_measured_in() {
+        let rate = SharedRate {
+            forwards: 1,
+            trains: 1,
+            forward_rate: 0.8,
+            train_rate: 0.25,
+        };
+        let mut devices = one_gpu(
+            Sharing {
+                rates: vec![rate],
+                ..Sharing::default()
+            },
+            2,
+            1,
+        );
+        let gpu = devices.of_target(1).unwrap();
+        devices.begin(gpu, ns(0), 0, Work::Forward, Span::from_ns(80));
+        devices.begin(gpu, ns(0), 2, Work::Train, Span::from_ns(100));
+        let times: Vec<_> = devices.times(gpu).collect();
+        assert_eq!(times, [(0, ns(100)), (2, ns(400))]);
+        // A second forward: three share evenly.
+        devices.begin(gpu, ns(40), 1, Work::Forward, Span::from_ns(10));
+        let times: Vec<_> = devices.times(gpu).collect();
+        assert_eq!(times, [(0, ns(184)), (2, ns(310)), (1, ns(70))]);
+    }
+
+    #[test]
+    fn by_kernels_a_short_training_waits_for_the_kernels_of_a_long_forward() {
+        // Together they do as much as one, and a training has as many kernels as a forward.
+        let sharing = Sharing {
+            kernel_ratio: Some(1.0),
+            ..Sharing::default()
+        };
+        let mut devices = one_gpu(sharing, 1, 1);
+        let gpu = devices.of_target(0).unwrap();
+        devices.begin(gpu, ns(0), 0, Work::Forward, Span::from_ns(300));
+        devices.begin(gpu, ns(0), 1, Work::Train, Span::from_ns(100));
+        // Kernel by kernel both end when all is done.
+        let times: Vec<_> = devices.times(gpu).collect();
+        assert_eq!(times, [(0, ns(400)), (1, ns(400))]);
+        devices.end(gpu, ns(400), 1);
+        devices.begin(gpu, ns(400), 1, Work::Apply, Span::from_ns(10));
+        assert_eq!(devices.times(gpu).last(), Some((1, ns(420))));
+    }
+
+    #[test]
+    fn copies_that_hold_up_launches_slow_compute_while_they_last() {
+        let text = "gpus = 1\ngpu_memory = '1 GB'\nhost_memory = '1 GB'\nsharing = {}\nhost_pageable = { bandwidth = '1 GB/s', compute_rate = 0.5 }";
+        let hardware: Hardware = toml::from_str(text).unwrap();
+        let policy = Policy {
+            targets: 1,
+            drafters: 1,
+            ..preset("staged-fifo").unwrap()
+        };
+        let mut devices = Devices::new(&hardware, &policy);
+        let gpu = devices.of_target(0).unwrap();
+        devices.begin(gpu, ns(0), 0, Work::Forward, Span::from_ns(100));
+        assert!(devices.begin_copy(gpu, ns(20), MicrobatchId(4)));
+        assert_eq!(devices.times(gpu).last(), Some((0, ns(180))));
+        assert_eq!(devices.end_copy(ns(60), MicrobatchId(4)), Some(gpu));
+        assert_eq!(devices.times(gpu).last(), Some((0, ns(120))));
+        assert_eq!(devices.end_copy(ns(60), MicrobatchId(4)), None);
+        assert!(!one_gpu(Sharing::default(), 1, 1).begin_copy(0, ns(0), MicrobatchId(1)));
+    }
+
+    #[test]
+    fn whoever_has_a_gpu_alone_is_not_slowed() {
+        let text = "gpus = 3\ngpu_memory = '1 GB'\nhost_memory = '1 GB'\nsharing = {}";
+        let hardware: Hardware = toml::from_str(text).unwrap();
+        let policy = Policy {
+            targets: 2,
+            drafters: 2,
+            ..preset("composed").unwrap()
+        };
+        let devices = Devices::new(&hardware, &policy);
+        assert_eq!(devices.of_target(0), None);
+        assert_eq!(devices.of_target(1), None);
+        assert!(devices.of_drafter(0).is_some());
+        assert_eq!(devices.of_drafter(0), devices.of_drafter(1));
+    }
+}

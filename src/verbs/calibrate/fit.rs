@@ -1,0 +1,362 @@
+//! Formulas for measured times: least squares of relative errors, no coefficient below zero.
+
+use sim::spec::Formula;
+use std::collections::BTreeMap;
+
+/// A size and what it took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Point {
+    /// Padded tokens.
+    pub(crate) padded: u64,
+    /// Samples.
+    pub(crate) samples: u32,
+    /// Tokens of the longest sample.
+    pub(crate) longest: u32,
+    /// (ms)
+    pub(crate) ms: f64,
+    /// How much it counts: the share of the work that it stands for.
+    pub(crate) weight: f64,
+}
+
+/// How far a fit is off on the points it was made from, as shares of what was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct FitError {
+    /// Mean of the absolute errors.
+    pub(crate) mean: f64,
+    /// The largest of them.
+    pub(crate) max: f64,
+}
+
+/// The formula that fits best.
+pub(crate) fn formula(points: &[Point]) -> (Formula, FitError) {
+    let terms = |p: &Point| {
+        let unit = |set: fn(&mut Formula)| {
+            let mut formula = Formula::default();
+            set(&mut formula);
+            formula.ms(p.padded, p.samples, p.longest)
+        };
+        [
+            unit(|f| f.base_ms = 1.0),
+            unit(|f| f.per_token_us = 1.0),
+            unit(|f| f.per_sample_ms = 1.0),
+            unit(|f| f.per_token2_ns = 1.0),
+        ]
+    };
+    let rows: Vec<_> = points.iter().map(|p| (terms(p), p.ms, p.weight)).collect();
+    let [base_ms, per_token_us, per_sample_ms, per_token2_ns] = not_negative(&rows);
+    let formula = Formula {
+        base_ms,
+        per_token_us,
+        per_sample_ms,
+        per_token2_ns,
+    };
+    let fitted = |p: &Point| formula.ms(p.padded, p.samples, p.longest);
+    let pairs = points.iter().map(|p| (fitted(p), p.ms, p.weight));
+    (formula, error(pairs))
+}
+
+/// Latency and bandwidth of a link, from copies of so many bytes that took so many ms.
+pub(crate) fn link(copies: &[(u64, f64)]) -> (f64, f64, FitError) {
+    let rows: Vec<_> = copies
+        .iter()
+        .map(|&(bytes, ms)| ([1.0, bytes as f64], ms, 1.0))
+        .collect();
+    let [latency_ms, ms_per_byte] = not_negative(&rows);
+    let fitted = |bytes: u64| latency_ms + ms_per_byte * bytes as f64;
+    let error = error(copies.iter().map(|&(bytes, ms)| (fitted(bytes), ms, 1.0)));
+    let bytes_per_s = if ms_per_byte > 0.0 {
+        1e3 / ms_per_byte
+    } else {
+        // Too fast to tell: all of it is latency.
+        BANDWIDTH_MAX
+    };
+    (latency_ms, bytes_per_s, error)
+}
+
+/// What stands for a link on which size makes no difference. (bytes/s)
+const BANDWIDTH_MAX: f64 = 1e13;
+
+/// Of triples (fitted, measured, weight).
+fn error(pairs: impl Iterator<Item = (f64, f64, f64)>) -> FitError {
+    let errors: Vec<(f64, f64)> = pairs
+        .map(|(fitted, measured, weight)| ((fitted / measured - 1.0).abs(), weight))
+        .collect();
+    let weights: f64 = errors.iter().map(|(_, weight)| weight).sum();
+    FitError {
+        mean: errors.iter().map(|(e, w)| e * w).sum::<f64>() / weights.max(f64::MIN_POSITIVE),
+        max: errors.iter().map(|(e, _)| *e).fold(0.0, f64::max),
+    }
+}
+
+/// Two pieces of work of which one is a forward and one a training, as far as they overlapped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Overlapped {
+    /// Time alone of the piece. (ms)
+    pub(crate) alone: f64,
+    /// Whether it is a forward.
+    pub(crate) is_forward: bool,
+    /// Time alone of the other. (ms)
+    pub(crate) other: f64,
+    /// How long they overlapped. (ms)
+    pub(crate) together: f64,
+    /// How long the piece took in all. (ms)
+    pub(crate) took: f64,
+    /// Which piece it is part of.
+    pub(crate) piece: usize,
+}
+
+/// How many kernels a training has for each of a forward, where that explains how long pieces take beside each other clearly better than
+/// one speed for each kind does.
+pub(crate) fn kernel_ratio(overlaps: &[Overlapped]) -> Option<f64> {
+    let by_kind = |o: &Overlapped, ratio: f64| if o.is_forward { ratio } else { 1.0 };
+    let by_kernel = |o: &Overlapped, ratio: f64| {
+        let (mine, other) = match o.is_forward {
+            true => (o.alone, o.other / ratio),
+            false => (o.alone / ratio, o.other),
+        };
+        mine / (mine + other)
+    };
+    let grid = (0..GRID).map(|i| GRID_FROM * GRID_STEP.powi(i));
+    let best = |speed: &dyn Fn(&Overlapped, f64) -> f64| {
+        let tried = grid
+            .clone()
+            .map(|ratio| (misfit(overlaps, &|o| speed(o, ratio)), ratio));
+        tried.min_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let (kind, _) = best(&by_kind)?;
+    let (kernel, ratio) = best(&by_kernel)?;
+    (kernel < CLEARLY * kind).then_some(ratio)
+}
+
+/// Ratios that are tried: from 0.1 to 10, each 2 % above the one before.
+const GRID: i32 = 233;
+const GRID_FROM: f64 = 0.1;
+const GRID_STEP: f64 = 1.02;
+
+/// A law of kernels must leave less than this share of the squared error that speeds by kind leave.
+const CLEARLY: f64 = 0.7;
+
+/// Sum of squared relative errors of what pieces are said to have done, their common speed chosen freely.
+fn misfit(overlaps: &[Overlapped], speed: &dyn Fn(&Overlapped) -> f64) -> f64 {
+    let mut pieces: BTreeMap<usize, (f64, f64, f64)> = BTreeMap::new();
+    for overlap in overlaps {
+        let piece = pieces.entry(overlap.piece).or_default();
+        piece.0 += overlap.together * speed(overlap);
+        piece.1 += overlap.together;
+        piece.2 = overlap.took / overlap.alone;
+    }
+    // Done by each, of 1, as if the part that overlapped were all of it.
+    let done: Vec<f64> = pieces
+        .values()
+        .filter(|(_, together, _)| *together > 0.0)
+        .map(|(progress, together, took)| progress / together * took)
+        .collect();
+    let (sum, squares) = done
+        .iter()
+        .fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+    let common = if squares > 0.0 { sum / squares } else { 1.0 };
+    done.iter().map(|x| (common * x - 1.0).powi(2)).sum()
+}
+
+/// The coefficients that give the least sum of squared relative errors among all that are not negative.
+///
+/// Some of them are zero and the others solve the plain problem, so all subsets are tried: there are few.
+fn not_negative<const N: usize>(rows: &[([f64; N], f64, f64)]) -> [f64; N] {
+    let mut best = ([0.0; N], f64::INFINITY);
+    for subset in 1..1_u32 << N {
+        let chosen: Vec<usize> = (0..N).filter(|i| subset >> i & 1 == 1).collect();
+        if chosen.len() > rows.len() {
+            continue;
+        }
+        let Some(solved) = least_squares(rows, &chosen) else {
+            continue;
+        };
+        if solved.iter().any(|x| *x < 0.0) {
+            continue;
+        }
+        let rest: f64 = rows
+            .iter()
+            .map(|(terms, ms, weight)| {
+                let fitted: f64 = terms.iter().zip(&solved).map(|(t, x)| t * x).sum();
+                weight * (fitted / ms - 1.0).powi(2)
+            })
+            .sum();
+        // A coefficient more must be worth it.
+        if rest < best.1 * WORTH {
+            best = (solved, rest);
+        }
+    }
+    best.0
+}
+
+/// A larger set of coefficients is taken when it leaves less than this share of the squared error.
+const WORTH: f64 = 0.98;
+
+/// Coefficients of the chosen terms, by the normal equations of the scaled problem; the others are zero.
+fn least_squares<const N: usize>(
+    rows: &[([f64; N], f64, f64)],
+    chosen: &[usize],
+) -> Option<[f64; N]> {
+    let n = chosen.len();
+    let column = |i: usize| {
+        rows.iter()
+            .map(move |(terms, ms, weight)| weight.sqrt() * terms[i] / ms)
+    };
+    let ones = || rows.iter().map(|(_, _, weight)| weight.sqrt());
+    let scales: Vec<f64> = chosen
+        .iter()
+        .map(|&i| column(i).map(|x| x * x).sum::<f64>().sqrt())
+        .collect();
+    if scales.iter().any(|scale| *scale == 0.0) {
+        return None;
+    }
+    let dot = |a: usize, b: usize| -> f64 {
+        let sum: f64 = column(chosen[a])
+            .zip(column(chosen[b]))
+            .map(|(x, y)| x * y)
+            .sum();
+        sum / scales[a] / scales[b]
+    };
+    let right = |a: usize| {
+        let sum: f64 = column(chosen[a]).zip(ones()).map(|(x, one)| x * one).sum();
+        sum / scales[a]
+    };
+    let mut matrix: Vec<Vec<f64>> = (0..n)
+        .map(|a| (0..n).map(|b| dot(a, b)).chain([right(a)]).collect())
+        .collect();
+    for pivot in 0..n {
+        let largest = (pivot..n).max_by(|&a, &b| {
+            let [a, b] = [a, b].map(|row: usize| matrix[row][pivot].abs());
+            a.total_cmp(&b)
+        })?;
+        matrix.swap(pivot, largest);
+        if matrix[pivot][pivot].abs() < SINGULAR {
+            return None;
+        }
+        let top = matrix[pivot].clone();
+        for (at, row) in matrix.iter_mut().enumerate() {
+            if at == pivot {
+                continue;
+            }
+            let factor = row[pivot] / top[pivot];
+            row.iter_mut().zip(&top).for_each(|(x, t)| *x -= factor * t);
+        }
+    }
+    let mut solved = [0.0; N];
+    for (at, &i) in chosen.iter().enumerate() {
+        solved[i] = matrix[at][n] / matrix[at][at] / scales[at];
+    }
+    Some(solved)
+}
+
+/// Terms as much alike as this cannot be told apart.
+const SINGULAR: f64 = 1e-9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(of: Formula) -> Vec<Point> {
+        let sizes = [(8, 128), (4, 256), (2, 512), (3, 512), (1, 1024), (7, 96)];
+        sizes
+            .map(|(samples, longest)| {
+                let padded = u64::from(samples * longest);
+                Point {
+                    padded,
+                    samples,
+                    longest,
+                    ms: of.ms(padded, samples, longest),
+                    weight: 1.0,
+                }
+            })
+            .to_vec()
+    }
+
+    #[test]
+    fn exact_times_give_their_formula_back() {
+        let of = Formula {
+            base_ms: 0.5,
+            per_token_us: 20.0,
+            per_sample_ms: 0.0,
+            per_token2_ns: 3.0,
+        };
+        let (found, error) = formula(&points(of));
+        assert!(error.max < 1e-9, "{error:?}");
+        assert!((found.per_token_us - 20.0).abs() < 1e-6, "{found:?}");
+        assert!((found.per_token2_ns - 3.0).abs() < 1e-6 && found.per_sample_ms.abs() < 1e-9);
+    }
+
+    #[test]
+    fn no_coefficient_is_negative_and_the_error_is_told() {
+        let mut points = points(Formula {
+            per_token_us: 10.0,
+            ..Formula::default()
+        });
+        // Shorter ones are slower than they should be, longer ones faster.
+        for point in &mut points {
+            point.ms *= if point.longest > 300 { 0.9 } else { 1.1 };
+        }
+        let (found, error) = formula(&points);
+        let all = [
+            found.base_ms,
+            found.per_token_us,
+            found.per_sample_ms,
+            found.per_token2_ns,
+        ];
+        assert!(all.iter().all(|x| *x >= 0.0), "{found:?}");
+        assert!(error.mean > 0.0 && error.max < 0.11 && error.mean <= error.max);
+    }
+
+    #[test]
+    fn one_size_gives_one_coefficient() {
+        let one = points(Formula {
+            per_token_us: 10.0,
+            ..Formula::default()
+        });
+        let (found, error) = formula(&one[..1]);
+        assert!(error.max < 1e-9, "{found:?}");
+    }
+
+    #[test]
+    fn turns_by_kernels_are_told_from_speeds_by_kind() {
+        // A training of three kernels for each of a forward: speeds in proportion to kernels' lengths, 1.1 in all.
+        let pairs = [(30.0, 10.0), (30.0, 40.0), (60.0, 10.0), (60.0, 40.0)];
+        let overlaps = |forward_speed: &dyn Fn(f64, f64) -> f64| -> Vec<Overlapped> {
+            let mut all = Vec::new();
+            for (piece, (forward, train)) in pairs.into_iter().enumerate() {
+                let speed = forward_speed(forward, train);
+                for (is_forward, alone, other, speed) in [
+                    (true, forward, train, speed),
+                    (false, train, forward, 1.1 - speed),
+                ] {
+                    all.push(Overlapped {
+                        alone,
+                        is_forward,
+                        other,
+                        together: 5.0,
+                        took: alone / speed,
+                        piece: 2 * piece + usize::from(is_forward),
+                    });
+                }
+            }
+            all
+        };
+        let by_kernel = overlaps(&|f, t| 1.1 * f / (f + t / 3.0));
+        let found = kernel_ratio(&by_kernel).unwrap();
+        assert!((found / 3.0 - 1.0).abs() < 0.03, "{found}");
+        assert_eq!(kernel_ratio(&overlaps(&|_, _| 0.6)), None);
+    }
+
+    #[test]
+    fn a_link_has_latency_and_bandwidth() {
+        let copies = [1_000_000, 2_000_000, 8_000_000].map(|b| (b, 0.1 + b as f64 / 1e7));
+        let (latency, speed, error) = link(&copies);
+        assert!(
+            (latency - 0.1).abs() < 1e-9 && error.max < 1e-9,
+            "{latency}"
+        );
+        assert!((speed / 1e10 - 1.0).abs() < 1e-6, "{speed}");
+        let (latency, speed, _) = link(&[(5, 2.0), (50, 2.0)]);
+        assert_eq!((latency, speed), (2.0, BANDWIDTH_MAX));
+    }
+}
