@@ -166,7 +166,7 @@ fn standing(searched: &Searched, place: usize) -> Vec<String> {
 fn standing_name(searched: &Searched, place: usize) -> &'static str {
     let (row, choice) = (&searched.rows[place], &searched.choice);
     let ranked = choice.ranking.as_ref().and_then(|r| r.standing(place));
-    if choice.best == Some(place) {
+    if choice.named() == Some(place) {
         "best"
     } else if row.verdict() != Verdict::Done {
         ""

@@ -35,6 +35,8 @@ fn shape() -> TargetShape {
             .map(|i| 1e6f64.powf(-2.0 * f64::from(i) / 128.0))
             .collect(),
         head_norms: true,
+        norm_offset: 0.0,
+        delta: None,
     }
 }
 

@@ -19,6 +19,7 @@ use exec::backend::{
     ApplyJob, Backend, Copier, DrafterWorker, Job, Ordered, TargetWorker, Trainer, WorkError,
 };
 use exec::checks::{BadStates, RowStamp, Stamp, Stamped, arrived, recomputed};
+use exec::config::DevicesSection;
 use exec::cuda::Gpu;
 use exec::data::{ByteTokenizer, Rules, Tokenizer, load};
 use exec::driver::{Driver, Options};
@@ -449,16 +450,20 @@ fn a_gpu_refuses_them_for_the_same_reasons_and_trains_nothing() {
         let (sender, steps) = channel::<AppliedStep>();
         let setup = setup(models_with(16), &data, &plan, sender);
         let weights = setup.optimizer.weights().clone();
-        let backend = Cuda::new(setup, &policy).unwrap();
+        let backend = Cuda::new(setup, &policy, &DevicesSection::default()).unwrap();
         let mut drafter = backend.drafter(DrafterId(0)).unwrap();
         // In the plan's order of rows.
         let Stamped { states, stamp } = read(name);
         let order = plan.samples_of(MicrobatchId(0));
         let index: Vec<u32> = order.iter().map(|id| id.0).collect();
         let index = Tensor::new(index, &Device::Cpu).unwrap();
+        // A slot is as wide as the plan's rows, which have no padding here.
+        let tokens = states.features.dim(1).unwrap().min(10);
+        let features = states.features.narrow(1, 0, tokens).unwrap();
+        let features = features.contiguous().unwrap();
         let handed_over = Stamped {
             states: HiddenStates {
-                features: states.features.index_select(&index, 0).unwrap(),
+                features: features.index_select(&index, 0).unwrap(),
                 last_hidden: None,
             },
             stamp: Stamp {

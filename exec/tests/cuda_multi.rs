@@ -98,19 +98,24 @@ fn every_way_delivers_every_byte_and_keeps_the_order() {
     let sent: Vec<u8> = (0..len).map(|_| (random() * 256.0) as u8).collect();
     let (first, second) = (Stream::new(&a).unwrap(), Stream::new(&b).unwrap());
     let (from, to) = (buffer::<u8>(&a, len), buffer::<u8>(&b, len));
-    for mut way in [Way::Direct, Way::pinned(&a).unwrap(), Way::pageable()] {
+    let ways = [
+        ("direct", Way::Direct),
+        ("pinned", Way::pinned(&a).unwrap()),
+        ("pageable", Way::pageable()),
+    ];
+    for (name, mut way) in ways {
         second.zero(to.ptr()).unwrap();
         first.upload(&sent, from.ptr()).unwrap();
         way.carry((&first, from.ptr()), (&second, to.ptr()))
             .unwrap();
         // What follows in the source's stream must not reach the copy.
         first.zero(from.ptr()).unwrap();
-        assert!(second.download(to.ptr()).unwrap() == sent, "{way:?}");
+        assert!(second.download(to.ptr()).unwrap() == sent, "{name}");
         // And what comes back goes through the same memory.
         second.upload(&sent, to.ptr()).unwrap();
         way.carry((&second, to.ptr()), (&first, from.ptr()))
             .unwrap();
-        assert!(first.download(from.ptr()).unwrap() == sent, "{way:?}");
+        assert!(first.download(from.ptr()).unwrap() == sent, "{name}");
     }
 }
 

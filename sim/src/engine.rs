@@ -48,34 +48,37 @@ pub fn simulate(core: &mut Core, machine: Machine<'_>, observer: &mut impl Obser
     Engine::new(core, machine).run(core, observer)
 }
 
-/// Slots of the event list, in the order in which equal times are served.
+/// Slots of the event list, in the order in which equal times are served: targets, links, drafters, then one each.
 struct Slots {
-    targets: usize,
     links: usize,
     drafters: usize,
+    apply_all: usize,
+    wake: usize,
+    fault: usize,
 }
 
 impl Slots {
+    fn new(targets: usize, links: usize, drafters: usize) -> Self {
+        let apply_all = targets + links + drafters;
+        Self {
+            links: targets,
+            drafters: targets + links,
+            apply_all,
+            wake: apply_all + 1,
+            fault: apply_all + 2,
+        }
+    }
     fn target(&self, target: TargetId) -> usize {
         target.index()
     }
     fn link(&self, link: usize) -> usize {
-        self.targets + link
+        self.links + link
     }
     fn drafter(&self, drafter: DrafterId) -> usize {
-        self.targets + self.links + drafter.index()
-    }
-    fn apply_all(&self) -> usize {
-        self.targets + self.links + self.drafters
-    }
-    fn wake(&self) -> usize {
-        self.apply_all() + 1
-    }
-    fn fault(&self) -> usize {
-        self.wake() + 1
+        self.drafters + drafter.index()
     }
     fn count(&self) -> usize {
-        self.fault() + 1
+        self.fault + 1
     }
 }
 
@@ -99,17 +102,15 @@ struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     fn new(core: &Core, machine: Machine<'a>) -> Self {
-        let slots = Slots {
-            targets: core.state().targets.len(),
-            links: machine.links.count(),
-            drafters: core.state().drafters.len(),
-        };
+        let targets = core.state().targets.len();
+        let drafters = core.state().drafters.len();
+        let slots = Slots::new(targets, machine.links.count(), drafters);
         let mut events = Events::new(slots.count());
-        events.set(slots.fault(), machine.faults.next());
+        events.set(slots.fault, machine.faults.next());
         Self {
             events,
-            forwards: vec![None; slots.targets],
-            drafters: vec![None; slots.drafters],
+            forwards: vec![None; targets],
+            drafters: vec![None; drafters],
             slots,
             machine,
             step: StepId(0),
@@ -124,11 +125,11 @@ impl<'a> Engine<'a> {
             if core.is_finished() {
                 return End::Done;
             }
-            let Some((at, slot)) = self.events.first() else {
+            let Some((at, slot)) = self.events.pop() else {
                 return core.stall().map_or(End::Done, End::Deadlock);
             };
             self.now = at;
-            if slot == self.slots.fault() {
+            if slot == self.slots.fault {
                 if let Some(stall) = core.stall().filter(|_| !self.machine.faults.can_help()) {
                     return End::Deadlock(stall);
                 }
@@ -142,10 +143,10 @@ impl<'a> Engine<'a> {
 
     /// The event that a slot's time stands for.
     fn completed(&mut self, slot: usize) -> Event {
-        self.end(self.gpu_of(slot), slot);
+        self.leave_gpu(slot);
         let slots = &self.slots;
         let outcome = Outcome::Done;
-        if slot < slots.targets {
+        if slot < slots.links {
             let microbatch = self.forwards[slot].take().expect("a forward is under way");
             return Event::ForwardEnded {
                 target: TargetId::from_index(slot),
@@ -153,15 +154,15 @@ impl<'a> Engine<'a> {
                 outcome,
             };
         }
-        if slot < slots.targets + slots.links {
-            let link = slot - slots.targets;
+        if slot < slots.drafters {
+            let link = slot - slots.links;
             let event = self.machine.links.finish(link, self.now);
             self.events.set(slot, self.machine.links.next(link));
             self.copy_ends(&event);
             return event;
         }
-        if slot < slots.apply_all() {
-            let drafter = DrafterId::from_index(slot - slots.targets - slots.links);
+        if slot < slots.apply_all {
+            let drafter = DrafterId::from_index(slot - slots.drafters);
             let work = self.drafters[drafter.index()]
                 .take()
                 .expect("a drafter is at work");
@@ -177,7 +178,7 @@ impl<'a> Engine<'a> {
                 },
             };
         }
-        if slot == slots.apply_all() {
+        if slot == slots.apply_all {
             return Event::StepApplied {
                 step: self.step,
                 group: Group::All,
@@ -254,7 +255,7 @@ impl<'a> Engine<'a> {
                 let span = self.machine.service.apply();
                 // The first drafter leads, on its own GPU.
                 let gpu = self.machine.devices.of_drafter(0);
-                self.begin(gpu, self.slots.apply_all(), Work::Apply, span);
+                self.begin(gpu, self.slots.apply_all, Work::Apply, span);
             }
             Action::Apply {
                 step,
@@ -265,7 +266,7 @@ impl<'a> Engine<'a> {
                 let gpu = self.machine.devices.of_drafter(drafter.index());
                 self.begin(gpu, self.slots.drafter(drafter), Work::Apply, span);
             }
-            Action::Wake { at } => self.events.set(self.slots.wake(), Some(at)),
+            Action::Wake { at } => self.events.set(self.slots.wake, Some(at)),
             Action::Admit { .. }
             | Action::Discard { .. }
             | Action::StopTarget { .. }
@@ -288,10 +289,9 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Ends what a slot stands for before its time or at it.
-    fn end(&mut self, gpu: Option<usize>, slot: usize) {
-        self.events.set(slot, None);
-        if let Some(gpu) = gpu {
+    /// What a slot stands for has ended, or is ended before its time: others on its GPU speed up.
+    fn leave_gpu(&mut self, slot: usize) {
+        if let Some(gpu) = self.gpu_of(slot) {
             self.machine.devices.end(gpu, self.now, slot);
             self.settle(gpu);
         }
@@ -319,13 +319,12 @@ impl<'a> Engine<'a> {
     /// The shared GPU on which a slot's work is done, if it is.
     fn gpu_of(&self, slot: usize) -> Option<usize> {
         let (slots, devices) = (&self.slots, &self.machine.devices);
-        let first_drafter = slots.targets + slots.links;
-        if slot < slots.targets {
+        if slot < slots.links {
             devices.of_target(slot)
-        } else if slot == slots.apply_all() {
+        } else if slot == slots.apply_all {
             devices.of_drafter(0)
-        } else if (first_drafter..slots.apply_all()).contains(&slot) {
-            devices.of_drafter(slot - first_drafter)
+        } else if (slots.drafters..slots.apply_all).contains(&slot) {
+            devices.of_drafter(slot - slots.drafters)
         } else {
             None
         }
@@ -341,7 +340,7 @@ impl<'a> Engine<'a> {
     fn inject(&mut self, core: &mut Core, observer: &mut impl Observe) {
         let fault = self.machine.faults.pop(self.now).expect("a fault is due");
         self.events
-            .set(self.slots.fault(), self.machine.faults.next());
+            .set(self.slots.fault, self.machine.faults.next());
         let presence = match fault.worker {
             Worker::Target(target) => core.state().targets[target.index()].presence,
             Worker::Drafter(drafter) => core.state().drafters[drafter.index()].presence,
@@ -369,7 +368,8 @@ impl<'a> Engine<'a> {
         let copies = moving(core, |life| life.at_target == Some(target));
         self.tell(Event::TargetLost(target), core, observer);
         let slot = self.slots.target(target);
-        self.end(self.gpu_of(slot), slot);
+        self.events.set(slot, None);
+        self.leave_gpu(slot);
         if let Some(microbatch) = self.forwards[target.index()].take() {
             let outcome = Outcome::Failed;
             self.tell(
@@ -392,7 +392,8 @@ impl<'a> Engine<'a> {
         if let Some(DrafterWork::Train(microbatch)) = self.drafters[drafter.index()] {
             self.drafters[drafter.index()] = None;
             let slot = self.slots.drafter(drafter);
-            self.end(self.gpu_of(slot), slot);
+            self.events.set(slot, None);
+            self.leave_gpu(slot);
             let outcome = Outcome::Failed;
             self.tell(
                 Event::TrainEnded {
@@ -415,7 +416,7 @@ impl<'a> Engine<'a> {
     ) {
         for &id in copies {
             let failed = self.machine.links.take_out(self.now, |moving| moving == id);
-            for link in 0..self.slots.links {
+            for link in 0..self.machine.links.count() {
                 self.events
                     .set(self.slots.link(link), self.machine.links.next(link));
             }

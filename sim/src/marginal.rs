@@ -18,7 +18,7 @@ pub enum Change {
     Drafter,
     /// One HS slot more, with room for the largest microbatch where bytes are capped.
     Slot,
-    /// 1 GB/s more on the link that carries hidden states.
+    /// 1 GB/s more on the link that carries hidden states, each way.
     Link,
     /// A drafter's GPU for one more target.
     ToTargets,
@@ -62,7 +62,9 @@ impl Change {
             }
             Self::Link => {
                 let link = link_of(&mut point)?;
-                link.bandwidth = Rate::new(link.bandwidth.bytes_per_s() + LINK_STEP)?;
+                let more = |speed: Rate| Rate::new(speed.bytes_per_s() + LINK_STEP);
+                link.bandwidth = more(link.bandwidth)?;
+                link.bandwidth_in = link.bandwidth_in.and_then(more);
             }
             Self::ToTargets => {
                 policy.drafters = policy.drafters.checked_sub(1).filter(|&left| left > 0)?;

@@ -4,147 +4,15 @@
 //! round robin with one pointer, 32 ms each, and an 8 ms optimizer step of a drafter's own after every fourth. The five integers below are
 //! what a hand-written loop, two discrete-event frameworks in Rust and two in Python agree on.
 
-use shared::core::{Action, Activity, Core, Event, Outcome};
-use shared::draw::Seed;
-use shared::id::{BucketId, Bytes, DrafterId, TargetId};
-use shared::plan::{Edges, FormationBuilder, MixRule, OrderSpec, Ordering, Plan, Tail};
-use shared::policy::{Barrier, Placement, Policy, Release, Transport, preset};
-use shared::time::{Span, Time};
-use sim::{FaultList, Links, Machine, ServiceTimes, simulate};
-use std::sync::Arc;
+#[path = "../benches/cases/mod.rs"]
+mod cases;
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Checksum {
-    makespan: u64,
-    blocked: u64,
-    starved: u64,
-    area: u64,
-    steps: u64,
-}
-
-/// Sums what has ended by the time the `until`-th microbatch is trained.
-struct Counter {
-    until: u32,
-    trained: u32,
-    sum: Checksum,
-    workers: Vec<(Activity, Time)>,
-    waiting: (u64, Time),
-}
-
-impl Counter {
-    fn record(&mut self, at: Time, event: &Event, core: &Core) {
-        if self.trained == self.until {
-            return;
-        }
-        if matches!(
-            event,
-            Event::TrainEnded {
-                outcome: Outcome::Done,
-                ..
-            }
-        ) {
-            self.trained += 1;
-            self.sum.makespan = at.as_ns();
-            if self.trained == self.until {
-                return;
-            }
-        }
-        // The store is summed up to its last change.
-        let waiting = u64::from(core.state().hs.slots.count);
-        if waiting != self.waiting.0 {
-            self.sum.area += self.waiting.0 * (at - self.waiting.1).as_ns();
-            self.waiting = (waiting, at);
-        }
-        self.sum.steps += u64::from(matches!(event, Event::StepApplied { .. }));
-        for i in 0..self.workers.len() {
-            let now = match i.checked_sub(5) {
-                None => core.target_activity(TargetId::from_index(i)),
-                Some(d) => core.drafter_activity(DrafterId::from_index(d)),
-            };
-            let (before, since) = self.workers[i];
-            if now != before {
-                let span = (at - since).as_ns();
-                match before {
-                    Activity::Blocked => self.sum.blocked += span,
-                    Activity::Starved if i >= 5 => self.sum.starved += span,
-                    _ => {}
-                }
-                self.workers[i] = (now, at);
-            }
-        }
-    }
-}
-
-fn policy() -> Policy {
-    Policy {
-        depth_total: Some(12),
-        release: Release::Taken,
-        placement: Placement::Target,
-        transport: Transport::Local,
-        barrier: Barrier::None,
-        prefetch: 0,
-        ..preset("bucketed").expect("a preset")
-    }
-}
-
-fn replay(until: u32) -> Checksum {
-    let words: Vec<u64> = include_bytes!("data/pipeline.bin")
-        .chunks_exact(8)
-        .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
-        .collect();
-    let edges = Edges::given(vec![1, 2, 3, 4, 5, 6]).expect("rising edges");
-    let mut builder = FormationBuilder::new(edges, Bytes(1));
-    for word in &words {
-        let bucket = (word & 7) as u8;
-        builder
-            .push(BucketId(bucket), 1, u32::from(bucket) + 1)
-            .expect("fits its bucket");
-    }
-    let formation = builder.build().expect("work");
-    let forward = words.iter().map(|word| Span::from_ns(word >> 3)).collect();
-    let train = vec![Span::from_ms(32); words.len()];
-    let service = ServiceTimes::given(forward, train, Span::from_ms(8));
-    let plan = Plan::order(
-        &formation,
-        &OrderSpec {
-            ordering: Ordering::AsFormed,
-            drafters: 3,
-            grad_accum: 4,
-            tail: Tail::Short,
-            mix: MixRule::default(),
-            assign: false,
-            train_cost: vec![Span::ZERO; 6],
-            seed: Seed(0),
-        },
-    );
-    let mut core = Core::new(Arc::new(plan), policy(), 4, Seed(0));
-    let machine = Machine {
-        service: &service,
-        links: Links::none(),
-        devices: sim::Devices::none(),
-        faults: FaultList::default(),
-    };
-    let mut counter = Counter {
-        until,
-        trained: 0,
-        sum: Checksum::default(),
-        workers: vec![(Activity::Starved, Time::ZERO); 8],
-        waiting: (0, Time::ZERO),
-    };
-    simulate(
-        &mut core,
-        machine,
-        &mut |at: Time, event: &Event, _: &[Action], core: &Core| {
-            counter.record(at, event, core);
-        },
-    );
-    counter.sum
-}
+use cases::{Checksum, pipeline, recorded};
 
 #[test]
 fn the_pipeline_of_other_frameworks_is_replayed_to_the_nanosecond() {
     assert_eq!(
-        replay(20_000),
+        Checksum::of(&pipeline(&recorded()), 20_000),
         Checksum {
             makespan: 228_992_358_205,
             blocked: 32_180_257_656,

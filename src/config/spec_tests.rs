@@ -108,7 +108,7 @@ fn mistakes_in_sections_name_their_line_and_the_way_out() {
             "hardware.gpu_memory: \"141 Gb\" has the unknown unit \"Gb\"; use one of TiB, GiB, MiB, KiB, TB, GB, MB, kB, KB, B",
         ),
         (
-            "costs.target={ table = [], base_ms = 1 }",
+            "costs.target={ table = [{}], base_ms = 1 }",
             "costs.target: a cost is either a table or one formula; move the coefficients into the table's rows",
         ),
         (

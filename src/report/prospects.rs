@@ -73,7 +73,14 @@ pub(crate) fn prospects(searched: &Searched, best: usize, stop: &AtomicBool) -> 
             .map(|((change, _), outcomes)| Effect::of(*change, base_outcomes, outcomes))
             .collect(),
         rule: rule(base_outcomes, &free, freed),
-        colocated: Colocated::of(&base.resolved, &work).ok(),
+        // Where workers share GPUs as it is, the policy is no alternative to that.
+        colocated: base
+            .resolved
+            .hardware
+            .sharing
+            .is_none()
+            .then(|| Colocated::of(&base.resolved, &work).ok())
+            .flatten(),
         run_tokens_per_s: mean(base_outcomes, |outcome| outcome.metrics.run_tokens_per_s()),
         makespan: mean(base_outcomes, |outcome| {
             outcome.metrics.makespan.as_ns() as f64 / 1e9

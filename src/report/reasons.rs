@@ -22,7 +22,7 @@ pub(crate) struct Reason {
 /// How many points tie with the fastest and why one of them is chosen; `None` if only one is that fast.
 pub(crate) fn ties(searched: &Searched, groups: &[Group]) -> Option<String> {
     let choice = &searched.choice;
-    let best = choice.best?;
+    let best = choice.named()?;
     if choice.ties.len() < 2 {
         return None;
     }

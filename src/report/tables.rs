@@ -81,7 +81,7 @@ pub(crate) fn speed(searched: &Searched, detail: &Detailed) -> [String; 3] {
 /// How a policy fared: `best`, `done`, `excluded`, `deadlock`, `infeasible`.
 pub(crate) fn outcome(searched: &Searched, detail: &Detailed) -> String {
     let choice = &searched.choice;
-    if choice.best == Some(detail.row) {
+    if choice.named() == Some(detail.row) {
         "best".to_owned()
     } else if choice.excluded.iter().any(|&(row, _)| row == detail.row) {
         "excluded".to_owned()

@@ -70,11 +70,12 @@ fn look() -> Result<Found, CudaError> {
     let links = Links::survey(&Wires::new(&gpus, PROBE)?, PROBE);
     let pairs = gpus.iter().flat_map(|a| gpus.iter().map(move |b| (a, b)));
     let ranks = pairs.map(|(a, b)| match a.ordinal() == b.ordinal() {
-        true => Ok(None),
-        false => a.rank_of_way(b).map(Some),
+        true => None,
+        // Some drivers give no rank to a way that they do not offer.
+        false => a.rank_of_way(b).ok(),
     });
     Ok(Found {
-        ranks: ranks.collect::<Result<_, _>>()?,
+        ranks: ranks.collect(),
         measured: measure(&gpus, &mut |what| note(format!("measuring {what}")))?,
         sums: measure_sums(&gpus).map_err(|error| error.to_string()),
         host_memory: host_memory(),

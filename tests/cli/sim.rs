@@ -133,3 +133,79 @@ fn a_rule_bolted_onto_consumption_ends_in_a_deadlock_that_says_who_waits_for_wha
     );
     assert!(!desk.path("out/best.toml").exists());
 }
+
+/// Two policies that are all but the same.
+const CLOSE: &str = r#"
+[[policy]]
+preset = "composed"
+targets = 2
+drafters = 2
+mix_step_min = 3
+depth_total = [8, 12]
+"#;
+
+#[test]
+fn a_ranking_that_the_runs_do_not_carry_is_refused_with_what_it_would_take() {
+    let desk = Desk::with(CLOSE);
+    desk.run("sim s.toml --replications 1 --no-figures --out out")
+        .exits(1)
+        .complains(&[
+            "ranking refused: composed (depth_total = ",
+            "after 1 replications",
+            "write search.replications = 3",
+        ]);
+    assert!(!desk.path("out/best.toml").exists());
+    assert_eq!(desk.rows("out/results.csv").len(), 2);
+    desk.run("sim s.toml --replications 6 --no-figures --out out")
+        .exits(0)
+        .says(&["search: 2 points", "on fresh seeds"]);
+    let rows = desk.rows("out/results.csv");
+    let best = rows.iter().find(|row| row["standing"] == "best").unwrap();
+    let fresh = best["fresh_tok_s"].parse::<f64>().unwrap();
+    let text = desk.read("out/best.toml");
+    assert!(
+        text.contains(&format!("throughput_tok_s = {fresh}")),
+        "{text}"
+    );
+    let other = rows.iter().find(|row| row["standing"] != "best").unwrap();
+    assert!(["tie", "open", "slower"].contains(&other["standing"].as_str()));
+    assert!(!other["behind_ci_low"].is_empty() || !best["behind_ci_low"].is_empty());
+}
+
+#[test]
+fn a_search_by_halving_says_what_it_took() {
+    let desk = Desk::with(&CLOSE.replace("[8, 12]", "{ from = 4, to = 24 }"));
+    let run =
+        "sim s.toml --no-figures --set workload.samples=60000 --set search.method=halving --out";
+    desk.run(&format!("{run} a")).exits(0).says(&[
+        "search: 21 points",
+        " by 20 steps",
+        "microbatches simulated",
+    ]);
+    desk.run(&format!("{run} b")).exits(0);
+    for name in ["results.csv", "best.toml"] {
+        let [a, b] = ["a", "b"].map(|out| desk.read(&format!("{out}/{name}")));
+        assert!(a == b, "{name} differs");
+    }
+    let drawn = desk.run(&format!("{run} c --set search.candidates=8"));
+    drawn.exits(0).says(&["search: 21 points"]);
+}
+
+#[test]
+fn a_search_names_the_keys_that_do_not_fit() {
+    let desk = Desk::with(COMPOSED);
+    desk.run("sim s.toml --set search.objective=memory --out out")
+        .exits(2)
+        .complains(&[
+            "search.objective: \"memory\" needs a least throughput; add throughput_min_tok_s",
+        ]);
+    desk.run("sim s.toml --set search.steps_first=30 --out out")
+        .exits(2)
+        .complains(&["search.steps_first: 30 belongs to method = \"halving\""]);
+    desk.run("sim s.toml --set search.method=halve --out out")
+        .exits(2)
+        .complains(&["search.method", "halving"]);
+    desk.run("sim s.toml --set search.confidence=1 --out out")
+        .exits(2)
+        .complains(&["search.confidence: 1 must be at least 0.5 and below 1"]);
+}

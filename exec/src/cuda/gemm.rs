@@ -85,6 +85,8 @@ pub struct Gemm {
     handle: sys::cublasLtHandle_t,
     workspace: Buffer<u8>,
     tuning: Tuning,
+    /// Results are set to zero before they are computed: a memory checker does not see what the library's kernels write.
+    marks: bool,
     plans: HashMap<Shape, Plan>,
     chosen: Chosen,
 }
@@ -111,6 +113,7 @@ impl Gemm {
             handle: result::create_handle().named("cublasLtCreate")?,
             workspace: pool.buffer(WORKSPACE_BYTES)?,
             tuning,
+            marks: std::env::var_os("DFLASH_INITCHECK").is_some(),
             plans: HashMap::new(),
             chosen: choices(pool.gpu().ordinal()).clone(),
         })
@@ -189,6 +192,9 @@ impl Gemm {
             }
             let plan = self.plan(stream, &shape, &c, &call)?;
             self.plans.insert(shape, plan);
+        }
+        if self.marks && call.repeats() {
+            mark(stream, &c)?;
         }
         let plan = &self.plans[&shape];
         self.run(stream, plan, &plan.algorithm, &call)
@@ -340,6 +346,32 @@ impl Drop for Gemm {
         // SAFETY: the handle was made by `new` and is destroyed once. Nobody is left to hear of an error.
         let _ = unsafe { result::destroy_handle(self.handle) };
     }
+}
+
+/// Sets the elements of a result to zero, and nothing between its rows.
+fn mark(stream: &Stream, c: &Output) -> Result<(), CudaError> {
+    let [batch, rows, columns] = c.shape();
+    let (place, bytes) = match c {
+        Output::Bf16(m) => (m.place(), size_of::<bf16>()),
+        Output::F32(m) => (m.place(), size_of::<f32>()),
+    };
+    for n in 0..batch {
+        let first = c.address() + (n * place.stride * bytes) as u64;
+        // SAFETY: the result's extent was checked against its buffer.
+        unsafe {
+            cudarc::driver::sys::cuMemsetD2D8Async(
+                first,
+                place.pitch * bytes,
+                0,
+                columns * bytes,
+                rows,
+                stream.raw(),
+            )
+        }
+        .result()
+        .named("cuMemsetD2D8Async")?;
+    }
+    Ok(())
 }
 
 struct Call {

@@ -34,7 +34,7 @@ pub use drafter::{Drafter, DrafterSession};
 pub use error::ModelError;
 pub use layer_ids::default_target_layer_ids;
 pub use names::drafter_shapes;
-pub(crate) use normal::hash;
+pub(crate) use normal::{hash, normals};
 pub(crate) use safetensors_io::{check_drafter, decode, encode};
 pub use target::{
     BatchExtension, BatchSession, Extension, HiddenStates, Target, TargetSession, target_shapes,

@@ -21,6 +21,25 @@ pub(super) fn load_dir_as(
     device: &Device,
     rename: impl Fn(&str) -> Option<String>,
 ) -> Result<Tensors, ModelError> {
+    load_dir_in(dir, device, rename, Width::F32)
+}
+
+/// How wide loaded tensors are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Width {
+    /// All f32, as computation on the CPU wants them.
+    F32,
+    /// Those that are stored in bf16 stay so, which halves the memory.
+    Stored,
+}
+
+/// The same in a width of choice.
+pub(super) fn load_dir_in(
+    dir: &Path,
+    device: &Device,
+    rename: impl Fn(&str) -> Option<String>,
+    width: Width,
+) -> Result<Tensors, ModelError> {
     let index = dir.join("model.safetensors.index.json");
     let files = match index.exists() {
         true => shards(&index)?,
@@ -29,7 +48,7 @@ pub(super) fn load_dir_as(
     let mut tensors = Tensors::new();
     for file in files {
         let path = dir.join(file);
-        tensors.extend(decode_as(&read(&path)?, &path, device, &rename)?);
+        tensors.extend(decode_as(&read(&path)?, &path, device, &rename, width)?);
     }
     Ok(tensors)
 }
@@ -57,7 +76,13 @@ fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
 
 /// Reads safetensors bytes; every tensor is widened (or narrowed) to f32. `path` is for errors.
 pub(crate) fn decode(bytes: &[u8], path: &Path, device: &Device) -> Result<Tensors, ModelError> {
-    decode_as(bytes, path, device, |name| Some(name.to_owned()))
+    decode_as(
+        bytes,
+        path,
+        device,
+        |name| Some(name.to_owned()),
+        Width::F32,
+    )
 }
 
 fn decode_as(
@@ -65,6 +90,7 @@ fn decode_as(
     path: &Path,
     device: &Device,
     rename: impl Fn(&str) -> Option<String>,
+    width: Width,
 ) -> Result<Tensors, ModelError> {
     let damaged = |problem: String| ModelError::Safetensors {
         path: path.to_owned(),
@@ -76,6 +102,12 @@ fn decode_as(
         let Some(own_name) = rename(name) else {
             continue;
         };
+        if width == Width::Stored && view.dtype() == Dtype::BF16 {
+            let chunks = view.data().as_chunks::<2>().0.iter();
+            let values: Vec<bf16> = chunks.map(|&bytes| bf16::from_le_bytes(bytes)).collect();
+            tensors.insert(own_name, Tensor::from_vec(values, view.shape(), device)?);
+            continue;
+        }
         let values = widen(&view).ok_or_else(|| {
             damaged(format!(
                 "{name} is {:?}; only BF16, F16, F32 and F64 are read",

@@ -87,6 +87,38 @@ impl Target {
         Self::from_tensors(config, &tensors, captured, &path.display().to_string())
     }
 
+    /// The same as a source of weights for another device: tensors that are stored in bf16 stay so, and no layer is made ready to run
+    /// here. A GGUF's tensors are widened all the same.
+    ///
+    /// Errors: as [`Target::load`]; [`Target::forward`] refuses.
+    pub fn load_for_device(path: &Path, captured: &[usize]) -> Result<Self, ModelError> {
+        let device = Device::Cpu;
+        if is_gguf(path) {
+            return Self::load(path, captured, &device);
+        }
+        let config = TargetConfig::load(path)?;
+        let stored = safetensors_io::Width::Stored;
+        let mut tensors = safetensors_io::load_dir_in(path, &device, names::own_name, stored)?;
+        if config.tie_word_embeddings {
+            tensors.remove(LM_HEAD);
+        }
+        let origin = path.display().to_string();
+        safetensors_io::check(&tensors, &target_shapes(&config), &origin)?;
+        check_layers(captured, config.geometry.num_hidden_layers, &origin)?;
+        let embed = tensors[EMBED].clone();
+        Ok(Self {
+            lm_head: tensors.get(LM_HEAD).unwrap_or(&embed).clone(),
+            norm: tensors[NORM].clone(),
+            layers: Vec::new(),
+            captured: captured.to_vec(),
+            last_hidden: false,
+            storage: DType::BF16,
+            embed,
+            config,
+            tensors,
+        })
+    }
+
     /// A target with random weights, the same for the same seed: normal with the config's
     /// `initializer_range`, norms 1.
     pub fn random(
@@ -232,7 +264,12 @@ impl Target {
         let ids = token_tensor(ids, self.config.geometry.vocab_size, self.embed.device())?;
         let mut x = self.embed.index_select(&ids, 0)?;
         let mut outputs = vec![None; self.captured.len()];
-        for (n, layer) in self.layers[..depth].iter().enumerate() {
+        let Some(layers) = self.layers.get(..depth) else {
+            let problem =
+                "this target was loaded for another device; load it to run here".to_owned();
+            return Err(ModelError::Batch { row: 0, problem });
+        };
+        for (n, layer) in layers.iter().enumerate() {
             let cache = caches.as_mut().map(|caches| &mut caches[n]);
             x = layer.forward(&x, pass, cache)?;
             for (slot, _) in self.captured.iter().enumerate().filter(|(_, id)| **id == n) {
@@ -257,7 +294,7 @@ impl Target {
     /// Layers that must run.
     fn depth(&self) -> usize {
         match self.last_hidden {
-            true => self.layers.len(),
+            true => self.config.geometry.num_hidden_layers,
             false => self.captured.iter().max().map_or(0, |id| id + 1),
         }
     }

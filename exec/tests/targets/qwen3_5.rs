@@ -1,6 +1,6 @@
 //! Qwen3.5 targets against transformers: a tiny random checkpoint with recorded outputs.
 
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 use exec::model::{Family, LayerKind, Target, TargetConfig};
 use serde_json::Value;
 
@@ -128,6 +128,34 @@ fn a_session_gives_the_whole_whatever_the_pieces() {
         let whole = Tensor::cat(&pieces, 0).unwrap();
         close(&format!("pieces of {piece}"), &whole, &recorded, TOLERANCE);
     }
+}
+
+#[test]
+fn weights_for_another_device_stay_as_they_are_stored() {
+    let captured = [1, 3];
+    let (wide, stored) = (
+        load(&captured),
+        Target::load_for_device(&data(DIR), &captured).unwrap(),
+    );
+    assert_eq!(stored.weights().len(), wide.weights().len());
+    let file = candle_core::safetensors::load(data(DIR).join("model.safetensors"), &Device::Cpu);
+    let narrow = file
+        .unwrap()
+        .values()
+        .filter(|t| t.dtype() == DType::BF16)
+        .count();
+    let kept = stored
+        .weights()
+        .values()
+        .filter(|t| t.dtype() == DType::BF16);
+    assert!(kept.count() > 0 && narrow > 0);
+    for (name, tensor) in wide.weights() {
+        let same = stored.weights()[name].to_dtype(DType::F32).unwrap();
+        assert!(distance(&same, tensor) == 0.0, "{name}");
+    }
+    let batch = crate::reference::batch(&rows(&expected(DIR)));
+    let refused = stored.forward(&batch).unwrap_err().to_string();
+    assert!(refused.contains("loaded for another device"), "{refused}");
 }
 
 fn config() -> Value {

@@ -80,7 +80,6 @@ impl Core {
 
     /// Whether a drafter has done its share of a step that the others have still to finish.
     fn waits_at_barrier(&self, drafter: DrafterId) -> bool {
-        let is_begun = || self.state().drafters.iter().any(|d| d.has_begun_window());
-        self.policy().barrier == Barrier::All && self.share_is_done(drafter) && is_begun()
+        self.policy().barrier == Barrier::All && self.step_is_begun() && self.share_is_done(drafter)
     }
 }

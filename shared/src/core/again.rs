@@ -2,7 +2,7 @@
 
 use super::{Action, Actions, Core, Status};
 use crate::id::{DrafterId, MicrobatchId, TargetId};
-use crate::policy::Queue;
+use crate::policy::{Enforce, Queue};
 
 impl Core {
     /// An attempt failed: the microbatch is tried again, or given up and listed.
@@ -20,13 +20,16 @@ impl Core {
         let is_of_this_step =
             self.plan.is_composed() && self.plan.step_of[id.index()] == self.state.step;
         self.state.step_taken += u32::from(is_of_this_step);
+        self.state.step_failed += u32::from(is_of_this_step);
+        self.touched.everything();
     }
 
     /// Hidden states that no drafter has are lost, and will be made again in plan order.
     pub(super) fn begin_again(&mut self, id: MicrobatchId) {
-        for lane in &mut self.state.lanes {
-            lane.retain(|&waiting| waiting != id);
+        if self.status(id) == Status::Queued {
+            self.leave_lane(id);
         }
+        self.touched.everything();
         self.vacate(id);
         self.state.lives[id.index()].status = Status::Pending;
         self.state.again.insert(id);
@@ -50,13 +53,20 @@ impl Core {
         if !is_ahead {
             self.state.step_taken = self.state.step_taken.saturating_sub(1);
         }
-        let d = &mut self.state.drafters[drafter.index()];
+        let d = self.drafter_mut(drafter);
         d.taken = d.taken.saturating_sub(1);
         self.recount_window_buckets(drafter);
     }
 
     pub(super) fn forget_untaken(&mut self, id: MicrobatchId) {
         self.count_untaken(id, |count| *count -= 1);
+        let bucket = self.plan.microbatch(id).bucket;
+        let acts_on_taking = self.policy.mix_enforce == Enforce::Take;
+        let is_last = self.state.untaken == 0
+            || acts_on_taking && self.state.untaken_of_bucket[bucket.index()] == 0;
+        if is_last {
+            self.touched.all_drafters();
+        }
     }
 
     fn count_untaken(&mut self, id: MicrobatchId, change: impl Fn(&mut u32)) {
@@ -66,6 +76,7 @@ impl Core {
             && let Some(drafter) = self.dispatch.consignee(id, &self.view())
         {
             change(&mut self.state.untaken_of_drafter[drafter.index()]);
+            self.drafter_mut(drafter);
         }
     }
 
@@ -93,7 +104,7 @@ impl Core {
     /// states that hold what it lacks, a slot or a target. Without faults this never happens.
     pub(super) fn break_standstill(&mut self, out: &mut Actions) -> bool {
         let state = &self.state;
-        let nobody_trains = self.present_drafters().next().is_none();
+        let nobody_trains = state.drafters_present == 0;
         if state.in_flight > 0 || state.wake.is_some() || state.paused || nobody_trains {
             return false;
         }
@@ -101,6 +112,9 @@ impl Core {
             Queue::Composed => self.latest_in_the_way(),
             Queue::PerDrafter => {
                 let has_put_off = self.put_off_what_fits_not();
+                if has_put_off {
+                    self.touched.everything();
+                }
                 if !self.state.idle_targets.is_empty() {
                     return has_put_off;
                 }
@@ -131,6 +145,7 @@ impl Core {
             };
             self.advance_input(target);
             self.state.again.insert(id);
+            self.touched.targets.fill();
             has_put_off = true;
         }
         has_put_off

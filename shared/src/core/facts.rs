@@ -1,5 +1,6 @@
 //! Taking in facts: what each event changes, before anything follows from it.
 
+use super::touched::Stage;
 use super::{Action, Actions, Core, Event, Group, Outcome, Phase, Presence, Status, TargetTask};
 use crate::id::{DrafterId, MicrobatchId, StepId, TargetId};
 use crate::policy::{Barrier, Placement, Release, Transport};
@@ -10,6 +11,7 @@ impl Core {
             Event::Started => {
                 assert_eq!(self.state.phase, Phase::New, "a run begins once");
                 self.state.phase = Phase::Running;
+                self.touched.everything();
             }
             Event::ForwardEnded {
                 target,
@@ -38,6 +40,7 @@ impl Core {
                     "a wake-up comes no sooner than asked for"
                 );
                 self.state.is_awake = true;
+                self.touched.due(&[Stage::Deal]);
             }
             Event::TargetJoined(target) => self.target_joined(target),
             Event::TargetLost(target) => self.target_lost(target),
@@ -46,6 +49,7 @@ impl Core {
             Event::StopAsked => {
                 if self.state.phase == Phase::Running {
                     self.state.phase = Phase::Closing;
+                    self.touched.everything();
                 }
             }
         }
@@ -73,8 +77,9 @@ impl Core {
             self.send_off(target, id, out);
         } else {
             self.state.lives[id.index()].status = Status::Held;
-            self.state.targets[target.index()].task = TargetTask::Hold(id);
+            self.target_mut(target).task = TargetTask::Hold(id);
             self.state.holding.push_back(target);
+            self.touched.due(&[Stage::Admit]);
         }
     }
 
@@ -107,10 +112,10 @@ impl Core {
         self.state.lives[id.index()].status = Status::Staging;
         self.state.in_flight += 1;
         if self.policy.overlap {
-            self.state.targets[target.index()].copies_out += 1;
+            self.target_mut(target).copies_out += 1;
             self.make_idle(target);
         } else {
-            self.state.targets[target.index()].task = TargetTask::Copy(id);
+            self.target_mut(target).task = TargetTask::Copy(id);
         }
         out.push(Action::Stage {
             target,
@@ -134,7 +139,8 @@ impl Core {
         if self.state.targets[target.index()].task == TargetTask::Copy(id) {
             self.make_idle(target);
         } else {
-            self.state.targets[target.index()].copies_out -= 1;
+            self.target_mut(target).copies_out -= 1;
+            self.touched.due(&[Stage::Feed]);
         }
         if outcome == Outcome::Failed || is_lost {
             self.fail(id);
@@ -152,10 +158,15 @@ impl Core {
         life.ticket = self.state.tickets;
         self.state.tickets = self.state.tickets.wrapping_add(1);
         self.state.lanes[lane].push_back(id);
+        self.state.waiting += 1;
+        self.touched.due(&[Stage::Deal, Stage::Take]);
+        if let Some(drafter) = self.dispatch.consignee(id, &self.view()) {
+            self.drafter_mut(drafter);
+        }
     }
 
     fn fetch_ended(&mut self, drafter: DrafterId, id: MicrobatchId, outcome: Outcome) {
-        let d = &mut self.state.drafters[drafter.index()];
+        let d = self.drafter_mut(drafter);
         assert_eq!(
             d.fetching.take(),
             Some(id),
@@ -168,12 +179,14 @@ impl Core {
             self.fail(id);
         } else {
             self.in_hand(drafter, id);
+            self.touched.due(&[Stage::Take]);
         }
     }
 
     /// Hidden states are in the drafter's own hands; the place they came from is given back unless the slot lasts until trained.
     pub(super) fn in_hand(&mut self, drafter: DrafterId, id: MicrobatchId) {
         self.make_ready(drafter, id);
+        self.touched.due(&[Stage::Train]);
         self.state.lives[id.index()].status = Status::Ready;
         if self.policy.release != Release::Trained {
             self.release(id);
@@ -186,8 +199,9 @@ impl Core {
 
     /// A drafter trains in the order in which things reach it, and under a plan in plan order.
     fn make_ready(&mut self, drafter: DrafterId, id: MicrobatchId) {
-        let ready = &mut self.state.drafters[drafter.index()].ready;
-        let at = if self.plan.is_composed() {
+        let is_composed = self.plan.is_composed();
+        let ready = &mut self.drafter_mut(drafter).ready;
+        let at = if is_composed {
             ready.partition_point(|&earlier| earlier < id)
         } else {
             ready.len()
@@ -196,7 +210,7 @@ impl Core {
     }
 
     fn train_ended(&mut self, drafter: DrafterId, id: MicrobatchId, outcome: Outcome) {
-        let d = &mut self.state.drafters[drafter.index()];
+        let d = self.drafter_mut(drafter);
         assert_eq!(
             d.training.take(),
             Some(id),
@@ -204,33 +218,38 @@ impl Core {
         );
         let is_lost = !d.is_present();
         self.state.in_flight -= 1;
+        self.state.drafters_training -= 1;
         if outcome == Outcome::Failed || is_lost {
             self.untake(drafter, id);
             self.fail(id);
         } else {
-            d.trained.push(id);
+            self.state.drafters[drafter.index()].trained.push(id);
             self.state.step_trained += 1;
             self.release(id);
             self.destroy(id);
             self.state.lives[id.index()].status = Status::Trained;
+            self.touched
+                .due(&[Stage::Deal, Stage::Take, Stage::Train, Stage::Apply]);
         }
     }
 
     fn step_applied(&mut self, step: StepId, group: Group) {
+        let group_members = match group {
+            Group::All => 0..self.state.drafters.len(),
+            Group::One(drafter) => drafter.index()..drafter.index() + 1,
+        };
         let mut samples = 0;
         let mut is_open = false;
-        for d in 0..self.state.drafters.len() {
-            let drafter = DrafterId::from_index(d);
-            if group != Group::All && group != Group::One(drafter) {
-                continue;
-            }
-            if std::mem::take(&mut self.state.drafters[d].applying) {
+        for drafter in group_members.map(DrafterId::from_index) {
+            if std::mem::take(&mut self.drafter_mut(drafter).applying) {
                 is_open = true;
+                self.state.drafters_applying -= 1;
                 samples += self.commit(drafter);
             }
         }
         assert!(is_open, "an optimizer step ends once, after it began");
         self.state.in_flight -= 1;
+        self.touched.due(&Stage::ALL);
         if group == Group::All {
             assert_eq!(
                 step, self.state.step,
@@ -243,6 +262,7 @@ impl Core {
         self.state.samples_in_flight -= counted_out;
         if self.state.phase == Phase::Closing && self.policy.barrier == Barrier::All {
             self.state.phase = Phase::Draining;
+            self.touched.everything();
         }
     }
 
@@ -265,28 +285,31 @@ impl Core {
 
     /// Opens the next step of all drafters; what they hold ahead has been taken for it.
     pub(super) fn begin_next_step(&mut self) {
+        if self.state.phase == Phase::Closing {
+            self.touched.everything();
+        }
+        self.touched.all_drafters();
         let state = &mut self.state;
         state.step.0 += 1;
-        state.step_trained = 0;
-        state.step_taken = match self.plan.steps.get(state.step.index()) {
-            Some(step) => {
-                let lives =
-                    &state.lives[step.microbatches.start as usize..step.microbatches.end as usize];
-                lives
-                    .iter()
-                    .filter(|life| !life.status.is_untaken())
-                    .count() as u32
+        (state.step_taken, state.step_trained, state.step_failed) = (0, 0, 0);
+        if let Some(step) = self.plan.steps.get(state.step.index()) {
+            let (start, end) = (step.microbatches.start, step.microbatches.end);
+            for life in &state.lives[start as usize..end as usize] {
+                state.step_taken += u32::from(!life.status.is_untaken());
+                state.step_failed += u32::from(life.status == Status::Failed);
             }
-            None => state.drafters.iter().map(|d| d.held() as u32).sum(),
-        };
+        } else {
+            state.step_taken = state.drafters.iter().map(|d| d.held() as u32).sum();
+        }
     }
 
     /// A target without a task; listed as idle if it is there.
     pub(super) fn make_idle(&mut self, target: TargetId) {
-        let t = &mut self.state.targets[target.index()];
+        let t = self.target_mut(target);
         t.task = TargetTask::Idle;
         if t.presence == Presence::Present {
             self.state.idle_targets.push_back(target);
+            self.touched.due(&[Stage::Feed]);
         }
     }
 

@@ -14,6 +14,7 @@ impl Core {
         if !is_done || self.state.in_flight > 0 {
             return;
         }
+        self.touched.everything();
         self.skip_the_rest(out);
         self.state.phase = Phase::Finished;
         for i in 0..self.state.targets.len() {
@@ -27,6 +28,7 @@ impl Core {
         for i in 0..self.state.drafters.len() {
             if self.state.drafters[i].is_present() {
                 self.state.drafters[i].presence = Presence::Stopped;
+                self.state.drafters_present -= 1;
                 out.push(Action::StopDrafter {
                     drafter: DrafterId::from_index(i),
                 });
@@ -62,6 +64,7 @@ impl Core {
         for lane in &mut self.state.lanes {
             lane.clear();
         }
+        self.state.waiting = 0;
         for d in &mut self.state.drafters {
             d.ready.clear();
         }

@@ -2,6 +2,7 @@
 
 use super::Core;
 use super::state::{HsUse, Use};
+use super::touched::Stage;
 use crate::id::{Bytes, DrafterId, MicrobatchId, TargetId};
 
 impl HsUse {
@@ -48,6 +49,7 @@ impl Core {
             return;
         }
         life.has_slot = false;
+        self.touched.due(&[Stage::Admit, Stage::Feed]);
         self.state.hs.slots.sub(bytes);
         self.state.hs.by_bucket[bucket.index()].sub(bytes);
         if let Some(drafter) = life.slot_of.take() {

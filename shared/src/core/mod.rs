@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A driver reports an [`Event`] with its time; the core believes it ([`facts`](self)), then settles: it grants slots, feeds targets, lets
-//! drafters take and train, and applies optimizer steps until nothing more is legal, writing the orders into [`Actions`]. What is legal
+//! drafters take and train, and applies optimizer steps until nothing more is legal, writing the orders into [`Actions`]. It looks only at
+//! what the event has `touched`. What is legal
 //! stands in `rules`, what is preferred in [`policy`](crate::policy).
 //!
 //! The core knows sizes and identities, no tensors. It cannot fail: bad plans and policies are refused before, failed work is an event,
@@ -30,6 +31,7 @@ mod stall;
 mod state;
 mod step;
 mod take;
+mod touched;
 
 use crate::draw::Seed;
 use crate::id::{DrafterId, StepId, TargetId};
@@ -39,6 +41,7 @@ use crate::time::Time;
 use rules::Caps;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use touched::Touched;
 
 pub use action::{Action, Actions};
 pub use activity::Activity;
@@ -61,6 +64,7 @@ pub struct Core {
     grad_accum: u32,
     seed: Seed,
     state: State,
+    touched: Touched,
 }
 
 impl Core {
@@ -84,6 +88,11 @@ impl Core {
         );
         let state = State::new(&plan, &policy, dispatch.lanes(&plan, &policy));
         let caps = Caps::of(&policy);
+        let touched = Touched::new(
+            state.targets.len(),
+            state.drafters.len(),
+            policy.queue == Queue::Dealt,
+        );
         let mut core = Self {
             plan,
             policy,
@@ -92,6 +101,7 @@ impl Core {
             grad_accum,
             seed,
             state,
+            touched,
         };
         core.deal_out_untaken();
         core
@@ -112,6 +122,7 @@ impl Core {
             "all orders of the last event were carried out before the next"
         );
         self.state.now = now;
+        self.touched.clear();
         self.take_in(event, out);
         self.settle(out);
         self.state.is_awake = false;
@@ -195,6 +206,10 @@ impl State {
             lanes: vec![VecDeque::new(); lanes],
             drafters: vec![drafter; drafters],
             idle_drafters: (0..drafters).map(DrafterId::from_index).collect(),
+            waiting: 0,
+            drafters_present: u32::from(policy.drafters),
+            drafters_training: 0,
+            drafters_applying: 0,
             hs: HsUse::new(usize::from(plan.buckets), targets, drafters),
             untaken: total,
             untaken_of_bucket: plan.bucket_counts(),
@@ -204,6 +219,7 @@ impl State {
             step: StepId(0),
             step_taken: 0,
             step_trained: 0,
+            step_failed: 0,
             memo: Memo::default(),
             paused: false,
             samples_in_flight: 0,

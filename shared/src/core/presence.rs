@@ -17,6 +17,7 @@ impl Core {
         );
         t.presence = Presence::Present;
         self.make_idle(target);
+        self.touched.everything();
     }
 
     pub(super) fn target_lost(&mut self, target: TargetId) {
@@ -38,6 +39,7 @@ impl Core {
             }
         }
         self.leave_input_of(target);
+        self.touched.everything();
     }
 
     /// Under fixed round robin, what a lost target had still to begin is shared among the others.
@@ -59,13 +61,17 @@ impl Core {
             "who joins has no open work: its ends were reported after the loss"
         );
         d.presence = Presence::Present;
+        self.state.drafters_present += 1;
         self.deal_out_again();
+        self.touched.everything();
     }
 
     pub(super) fn drafter_lost(&mut self, drafter: DrafterId) {
         let d = &mut self.state.drafters[drafter.index()];
         assert_eq!(d.presence, Presence::Present, "who is lost was there");
         d.presence = Presence::Lost;
+        self.state.drafters_present -= 1;
+        self.touched.everything();
         let held = std::mem::take(&mut d.ready);
         // Gradients that are being summed are part of the step that is being applied.
         let trained = if d.applying {

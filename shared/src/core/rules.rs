@@ -1,8 +1,8 @@
 //! What is legal: caps, windows, steps. Policies choose within these; nothing here prefers anything.
 
-use super::{Core, DrafterState, Phase, Presence, Status, TargetTask};
+use super::{Core, DrafterState, Phase, Presence, TargetTask};
 use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, TargetId};
-use crate::policy::{Assignment, Barrier, Enforce, Policy, Queue, View};
+use crate::policy::{Admission, Assignment, Barrier, Enforce, Input, Policy, Queue, View};
 
 /// The caps in force, resolved once: a missing cap is the largest number.
 #[derive(Clone, Debug)]
@@ -80,13 +80,23 @@ impl Core {
             return true;
         }
         let again = self.state.again.first().copied();
-        let mut others = again.into_iter().chain(
-            (0..self.state.targets.len())
-                .map(TargetId::from_index)
-                .flat_map(|target| [self.fresh_input(target), self.without_slot(target)])
-                .flatten(),
-        );
-        others.all(|other| id <= other)
+        let targets = || (0..self.state.targets.len()).map(TargetId::from_index);
+        // What all share need be asked of one; who reserves computes and holds nothing without a slot.
+        let inputs = match self.policy.input {
+            Input::Shared => 1,
+            Input::FixedRoundRobin => self.state.targets.len(),
+        };
+        let holders = match self.policy.admission {
+            Admission::Reserve => 0,
+            Admission::Block => self.state.targets.len(),
+        };
+        let fresh = targets().take(inputs).filter_map(|t| self.fresh_input(t));
+        let held = targets().take(holders).filter_map(|t| self.without_slot(t));
+        again
+            .into_iter()
+            .chain(fresh)
+            .chain(held)
+            .all(|other| id <= other)
     }
 
     /// What a target computes or holds without a slot.
@@ -158,21 +168,12 @@ impl Core {
     /// Whether the step under way has all the microbatches it will get, all trained.
     pub(super) fn step_is_complete(&self) -> bool {
         let drafters = || self.present_drafters();
-        if self
-            .state
-            .drafters
-            .iter()
-            .any(|d| d.training.is_some() || d.applying)
-        {
+        let state = &self.state;
+        if state.drafters_training > 0 || state.drafters_applying > 0 {
             return false;
         }
-        if let Some(step) = self.plan.steps.get(self.state.step.index()) {
-            return step.microbatches.clone().all(|m| {
-                matches!(
-                    self.state.lives[m as usize].status,
-                    Status::Trained | Status::Failed
-                )
-            });
+        if let Some(step) = self.plan.steps.get(state.step.index()) {
+            return state.step_trained + state.step_failed == step.microbatches.len() as u32;
         }
         match self.policy.assignment {
             Assignment::Fixed => drafters().all(|d| self.share_is_done(d)),
@@ -234,7 +235,7 @@ impl View<'_> {
         match self.policy.queue {
             Queue::PerDrafter => self.state.untaken_of_drafter[drafter.index()] > 0,
             Queue::Dealt => {
-                let inboxes: usize = lanes.iter().skip(1).map(|l| l.len()).sum();
+                let inboxes = self.state.waiting as usize - lanes[0].len();
                 !lanes[1 + drafter.index()].is_empty() || self.state.untaken as usize > inboxes
             }
             Queue::Fifo | Queue::Bucketed | Queue::Composed => self.state.untaken > 0,
@@ -243,8 +244,7 @@ impl View<'_> {
 
     /// Whether every microbatch that will wait in the pool is there.
     pub fn all_arrived(&self) -> bool {
-        let waiting: usize = self.state.lanes.iter().map(|l| l.len()).sum();
-        self.state.untaken as usize == waiting
+        self.state.untaken == self.state.waiting
     }
 }
 

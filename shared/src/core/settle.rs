@@ -1,27 +1,18 @@
 //! Settling: what follows from the state, until nothing more is legal. Every round grants slots, feeds targets, deals, lets drafters
-//! take and train, and applies optimizer steps, in this order.
+//! take and train, and applies optimizer steps, in this order, as far as something that they read has changed.
 
+use super::touched::Stage;
 use super::{Action, Actions, Core, Phase, Status, TargetTask};
 use crate::id::{MicrobatchId, TargetId};
 use crate::policy::{Admission, Input, Queue};
 use crate::time::{Span, Time};
-
-/// Stages in a row that changed nothing.
-struct Unchanged(u8);
-
-impl Unchanged {
-    /// Takes in one more stage; whether no stage is left that could change anything.
-    fn after(&mut self, changed: bool) -> bool {
-        const STAGES: u8 = 6;
-        self.0 = if changed { 0 } else { self.0 + 1 };
-        self.0 == STAGES
-    }
-}
+use std::collections::VecDeque;
 
 impl Core {
     pub(super) fn settle(&mut self, out: &mut Actions) {
         if self.state.phase == Phase::Closing && !self.has_begun_step() {
             self.state.phase = Phase::Draining;
+            self.touched.everything();
         }
         if matches!(self.state.phase, Phase::Running | Phase::Closing) {
             self.run_stages(out);
@@ -29,21 +20,21 @@ impl Core {
         self.finish(out);
     }
 
-    /// Runs the stages round and round until all of them in a row, counted from the last that changed something, change nothing.
+    /// Runs the stages round and round until none is due.
     fn run_stages(&mut self, out: &mut Actions) {
-        let mut unchanged = Unchanged(0);
         loop {
-            let is_settled = unchanged.after(self.admit(out))
-                || unchanged.after(self.feed(out))
-                || unchanged.after(self.deal(out))
-                || unchanged.after(self.take(out))
-                || unchanged.after(self.train(out))
-                || unchanged.after(self.apply(out));
-            if is_settled && !self.break_standstill(out) {
-                return;
+            while let Some(stage) = self.touched.next_due() {
+                match stage {
+                    Stage::Admit => self.admit(out),
+                    Stage::Feed => self.feed(out),
+                    Stage::Deal => self.deal(out),
+                    Stage::Take => self.take(out),
+                    Stage::Train => self.train(out),
+                    Stage::Apply => self.apply(out),
+                }
             }
-            if is_settled {
-                unchanged = Unchanged(0);
+            if !self.break_standstill(out) {
+                return;
             }
         }
     }
@@ -54,8 +45,7 @@ impl Core {
     }
 
     /// Grants slots to hidden states that targets hold, longest first; one that does not fit lets later ones by.
-    fn admit(&mut self, out: &mut Actions) -> bool {
-        let mut changed = false;
+    fn admit(&mut self, out: &mut Actions) {
         let mut i = 0;
         while let Some(&target) = self.state.holding.get(i) {
             let held = self.state.targets[target.index()].held();
@@ -65,24 +55,21 @@ impl Core {
                 i += 1;
                 continue;
             }
-            self.state.holding.remove(i);
+            take_out(&mut self.state.holding, i);
             if !has_slot {
                 self.grant(id);
                 out.push(Action::Admit { microbatch: id });
             }
             self.send_off(target, id, out);
-            changed = true;
             if self.policy.queue == Queue::Composed {
                 // The next in plan order may stand before this one in the list.
                 i = 0;
             }
         }
-        changed
     }
 
     /// Gives idle targets their next microbatch, longest idle first.
-    fn feed(&mut self, out: &mut Actions) -> bool {
-        let mut changed = false;
+    fn feed(&mut self, out: &mut Actions) {
         let mut i = 0;
         while let Some(&target) = self.state.idle_targets.get(i) {
             let can = self.state.targets[target.index()].copies_out <= self.policy.copies_beside;
@@ -95,15 +82,13 @@ impl Core {
                 i += 1;
                 continue;
             };
-            self.state.idle_targets.remove(i);
+            take_out(&mut self.state.idle_targets, i);
             self.begin(target, id);
             out.push(Action::Forward {
                 target,
                 microbatch: id,
             });
-            changed = true;
         }
-        changed
     }
 
     /// The microbatch that a target would begin next, were nothing in its way.
@@ -136,7 +121,12 @@ impl Core {
     pub(super) fn advance_input(&mut self, target: TargetId) {
         match self.policy.input {
             Input::Shared => self.state.next += 1,
-            Input::FixedRoundRobin => self.state.targets[target.index()].begun += 1,
+            Input::FixedRoundRobin => self.target_mut(target).begun += 1,
+        }
+        let has_ended = self.state.next as usize == self.state.lives.len();
+        if has_ended || self.state.phase == Phase::Closing {
+            // The others may wait for nothing from now on.
+            self.touched.targets.fill();
         }
     }
 
@@ -146,15 +136,18 @@ impl Core {
     }
 
     fn begin(&mut self, target: TargetId, id: MicrobatchId) {
-        if !self.state.again.remove(&id) {
+        if self.state.again.remove(&id) {
+            self.touched.targets.fill();
+        } else {
             self.advance_input(target);
         }
+        self.touched.due(&[Stage::Admit, Stage::Feed]);
         if self.policy.admission == Admission::Reserve {
             self.grant(id);
         }
         self.create(id, target);
         self.state.lives[id.index()].status = Status::Forwarding;
-        self.state.targets[target.index()].task = TargetTask::Forward(id);
+        self.target_mut(target).task = TargetTask::Forward(id);
         self.state.samples_in_flight += self.plan.microbatch(id).sample_count();
         self.state.in_flight += 1;
     }
@@ -174,13 +167,10 @@ impl Core {
     }
 
     /// Deals from the pool to the inboxes; where the pool is only looked at now and then, asks to be woken for it.
-    fn deal(&mut self, out: &mut Actions) -> bool {
-        if self.policy.queue != Queue::Dealt {
-            return false;
-        }
+    fn deal(&mut self, out: &mut Actions) {
         let receivers = self.dispatch.deal(&self.view());
         if receivers.is_empty() {
-            return false;
+            return;
         }
         let poll = self.policy.poll;
         if poll > Span::ZERO && !self.state.is_awake {
@@ -189,14 +179,24 @@ impl Core {
                 self.state.wake = Some(at);
                 out.push(Action::Wake { at });
             }
-            return false;
+            return;
         }
+        // What is left for each to come has changed for all.
+        self.touched.all_drafters();
         for drafter in receivers {
             let id = self.state.lanes[0]
                 .pop_front()
                 .expect("what is dealt was pooled");
             self.state.lanes[1 + drafter.index()].push_back(id);
         }
-        true
+    }
+}
+
+/// Takes a worker out of a list in which it is most often the first.
+pub(super) fn take_out<T>(list: &mut VecDeque<T>, at: usize) {
+    if at == 0 {
+        list.pop_front();
+    } else {
+        list.remove(at);
     }
 }

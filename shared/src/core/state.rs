@@ -261,6 +261,14 @@ pub struct State {
     pub drafters: Vec<DrafterState>,
     /// Drafters with room for hidden states, longest first.
     pub idle_drafters: VecDeque<DrafterId>,
+    /// Hidden states in lanes.
+    pub waiting: u32,
+    /// Drafters that are there.
+    pub drafters_present: u32,
+    /// Drafters that train.
+    pub drafters_training: u32,
+    /// Drafters of which an optimizer step is being applied.
+    pub drafters_applying: u32,
     /// Hidden states by where they are.
     pub hs: HsUse,
     /// Microbatches that no drafter has taken yet and one will.
@@ -279,6 +287,8 @@ pub struct State {
     pub step_taken: u32,
     /// Microbatches trained for it.
     pub step_trained: u32,
+    /// Microbatches of it, if it is planned, that were given up.
+    pub step_failed: u32,
     /// The policy's memory.
     pub memo: Memo,
     /// Whether the watermark holds targets back.

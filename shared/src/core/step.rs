@@ -1,35 +1,45 @@
 //! Drafters train, and optimizer steps are applied.
 
+use super::touched::{Members, Stage};
 use super::{Action, Actions, Core, Group, Phase, Status};
 use crate::id::{DrafterId, MicrobatchId, StepId};
 use crate::policy::{Assignment, Barrier};
 
 impl Core {
     /// Lets idle drafters train on what they hold for the step under way.
-    pub(super) fn train(&mut self, out: &mut Actions) -> bool {
-        let mut changed = false;
-        for i in 0..self.state.drafters.len() {
+    pub(super) fn train(&mut self, out: &mut Actions) {
+        let mut touched = Members::default();
+        while let Some(i) = touched.next(&self.touched.drafters) {
             let drafter = DrafterId::from_index(i);
-            let Some(id) = self.next_training(drafter) else {
-                continue;
-            };
-            let d = &mut self.state.drafters[i];
-            let step = match self.policy.barrier {
-                Barrier::All => self.state.step,
-                Barrier::None => StepId(d.own_steps),
-            };
-            d.ready.pop_front();
-            d.training = Some(id);
-            self.state.lives[id.index()].status = Status::Training;
-            self.state.in_flight += 1;
-            out.push(Action::Train {
-                drafter,
-                microbatch: id,
-                step,
-            });
-            changed = true;
+            if let Some(id) = self.next_training(drafter) {
+                self.begin_training(drafter, id, out);
+            }
         }
-        changed
+    }
+
+    fn begin_training(&mut self, drafter: DrafterId, id: MicrobatchId, out: &mut Actions) {
+        if !self.step_is_begun() {
+            // Who has nothing to do in the step waits from now on at its barrier.
+            self.touched.all_drafters();
+        }
+        let d = &mut self.state.drafters[drafter.index()];
+        let step = match self.policy.barrier {
+            Barrier::All => self.state.step,
+            Barrier::None => StepId(d.own_steps),
+        };
+        d.ready.pop_front();
+        d.training = Some(id);
+        self.state.drafters_training += 1;
+        self.state.lives[id.index()].status = Status::Training;
+        self.state.in_flight += 1;
+        if self.policy.prefetch > 0 {
+            self.touched.due(&[Stage::Take]);
+        }
+        out.push(Action::Train {
+            drafter,
+            microbatch: id,
+            step,
+        });
     }
 
     fn next_training(&self, drafter: DrafterId) -> Option<MicrobatchId> {
@@ -39,7 +49,7 @@ impl Core {
         let next = d.ready.front().copied().filter(|_| is_free && !copies_in)?;
         let may_begin = match self.policy.barrier {
             // Who joins while the others apply a step waits for its weights.
-            Barrier::All => self.state.drafters.iter().all(|d| !d.applying),
+            Barrier::All => self.state.drafters_applying == 0,
             Barrier::None => self.state.phase == Phase::Running || d.has_begun_window(),
         };
         let is_of_this_step = if self.plan.is_composed() {
@@ -48,8 +58,7 @@ impl Core {
             match self.policy.assignment {
                 Assignment::Fixed => (d.trained.len() as u32) < self.grad_accum,
                 Assignment::Shared => {
-                    let running = self.state.drafters.iter().filter(|d| d.training.is_some());
-                    self.state.step_trained + (running.count() as u32) < self.view().window()
+                    self.state.step_trained + self.state.drafters_training < self.view().window()
                 }
             }
         };
@@ -57,40 +66,40 @@ impl Core {
     }
 
     /// Applies the optimizer step whose microbatches are all trained.
-    pub(super) fn apply(&mut self, out: &mut Actions) -> bool {
+    pub(super) fn apply(&mut self, out: &mut Actions) {
         match self.policy.barrier {
             Barrier::All => self.apply_to_all(out),
             Barrier::None => self.apply_to_each(out),
         }
     }
 
-    fn apply_to_all(&mut self, out: &mut Actions) -> bool {
+    fn apply_to_all(&mut self, out: &mut Actions) {
         if !self.step_is_complete() {
-            return false;
+            return;
         }
         let has_gradient = self.state.step_trained > 0;
         if !has_gradient {
             // All of a planned step failed: nothing to apply, the next one is due.
-            let planned = self.state.step.index() < self.plan.steps.len();
-            if planned {
+            if self.state.step.index() < self.plan.steps.len() {
                 self.begin_next_step();
             }
-            return planned;
+            return;
         }
         for d in self.state.drafters.iter_mut().filter(|d| d.is_present()) {
             d.applying = true;
+            self.state.drafters_applying += 1;
         }
+        self.touched.all_drafters();
         self.state.in_flight += 1;
         out.push(Action::Apply {
             step: self.state.step,
             group: Group::All,
         });
-        true
     }
 
-    fn apply_to_each(&mut self, out: &mut Actions) -> bool {
-        let mut changed = false;
-        for i in 0..self.state.drafters.len() {
+    fn apply_to_each(&mut self, out: &mut Actions) {
+        let mut touched = Members::default();
+        while let Some(i) = touched.next(&self.touched.drafters) {
             let drafter = DrafterId::from_index(i);
             let d = &self.state.drafters[i];
             let idle = d.is_present() && d.training.is_none() && !d.applying;
@@ -99,13 +108,18 @@ impl Core {
             }
             let step = StepId(d.own_steps);
             self.state.drafters[i].applying = true;
+            self.state.drafters_applying += 1;
             self.state.in_flight += 1;
             out.push(Action::Apply {
                 step,
                 group: Group::One(drafter),
             });
-            changed = true;
         }
-        changed
+    }
+
+    /// Whether anybody has begun to train for the step of all drafters that is not applied yet.
+    pub(super) fn step_is_begun(&self) -> bool {
+        let state = &self.state;
+        state.drafters_training > 0 || state.drafters_applying > 0 || state.step_trained > 0
     }
 }

@@ -1,33 +1,48 @@
 //! Drafters take hidden states.
 
+use super::settle::take_out;
+use super::touched::{Members, Stage};
 use super::{Action, Actions, Core, Status};
 use crate::id::{DrafterId, MicrobatchId};
-use crate::policy::{Placement, Release, Transport};
+use crate::policy::{Assignment, Placement, Queue, Release, Transport};
 
 impl Core {
     /// Lets drafters with room take what the policy prefers, longest idle first.
-    pub(super) fn take(&mut self, out: &mut Actions) -> bool {
+    pub(super) fn take(&mut self, out: &mut Actions) {
         self.refresh_idle();
-        let mut changed = false;
         let mut i = 0;
         while let Some(&drafter) = self.state.idle_drafters.get(i) {
-            let picked = self.dispatch.pick(drafter, &self.view());
-            let Some(id) = picked else {
+            if self.state.waiting == 0 {
+                return;
+            }
+            let Some(id) = self.picked(drafter) else {
                 i += 1;
                 continue;
             };
             self.hand_over(drafter, id, out);
-            changed = true;
             if !self.has_room(drafter) {
-                self.state.idle_drafters.remove(i);
+                take_out(&mut self.state.idle_drafters, i);
+            }
+            if i > 0 {
+                // Who declined what was there may want what is there now.
+                self.touched.due(&[Stage::Take]);
             }
         }
-        changed
+    }
+
+    /// What a drafter takes next. Where everybody has a queue or a share of its own, only who was touched can have got something.
+    fn picked(&self, drafter: DrafterId) -> Option<MicrobatchId> {
+        let has_own = self.policy.knows_drafter() || self.policy.queue == Queue::Dealt;
+        if has_own && !self.touched.drafters.contains(drafter.index()) {
+            return None;
+        }
+        self.dispatch.pick(drafter, &self.view())
     }
 
     /// Keeps the list of drafters with room, in the order in which they got it.
     fn refresh_idle(&mut self) {
-        for d in 0..self.state.drafters.len() {
+        let mut touched = Members::default();
+        while let Some(d) = touched.next(&self.touched.drafters) {
             let drafter = DrafterId::from_index(d);
             let idle = &self.state.idle_drafters;
             let listed = !idle.is_empty() && idle.contains(&drafter);
@@ -55,9 +70,14 @@ impl Core {
         self.forget_untaken(id);
         let is_ahead = self.plan.is_composed() && self.plan.step_of[id.index()] > self.state.step;
         self.state.step_taken += u32::from(!is_ahead);
-        let d = &mut self.state.drafters[drafter.index()];
+        if self.policy.assignment == Assignment::Shared && self.step_is_taken() {
+            self.touched.all_drafters();
+        }
+        self.touched.due(&[Stage::Deal, Stage::Apply]);
+        let bucket = self.plan.microbatch(id).bucket;
+        let d = self.drafter_mut(drafter);
         d.taken += 1;
-        d.window_buckets.insert(self.plan.microbatch(id).bucket);
+        d.window_buckets.insert(bucket);
         d.cursor = d.cursor.max(id.0 + 1);
         if self.policy.release == Release::Taken {
             self.release(id);
@@ -65,13 +85,27 @@ impl Core {
         self.fetch(drafter, id, out);
     }
 
-    fn leave_lane(&mut self, id: MicrobatchId) {
-        let mut lanes = self.state.lanes.iter_mut();
-        let found = lanes.find_map(|lane| {
-            let at = lane.iter().position(|&waiting| waiting == id)?;
-            lane.remove(at)
-        });
-        assert_eq!(found, Some(id), "what waits stands in a lane");
+    /// Whether the step under way has got all it takes.
+    fn step_is_taken(&self) -> bool {
+        let planned = self.plan.steps.get(self.state.step.index());
+        let size = planned.map_or_else(|| self.view().window(), |s| s.microbatches.len() as u32);
+        self.state.step_taken >= size
+    }
+
+    pub(super) fn leave_lane(&mut self, id: MicrobatchId) {
+        let lane = self.dispatch.lane(id, &self.view());
+        let lane = &mut self.state.lanes[lane];
+        let left = if lane.front() == Some(&id) {
+            lane.pop_front()
+        } else {
+            // Dealt to an inbox, or not the first of its lane.
+            self.state.lanes.iter_mut().find_map(|lane| {
+                let at = lane.iter().position(|&waiting| waiting == id)?;
+                lane.remove(at)
+            })
+        };
+        assert_eq!(left, Some(id), "what waits stands in a lane");
+        self.state.waiting -= 1;
     }
 
     fn fetch(&mut self, drafter: DrafterId, id: MicrobatchId, out: &mut Actions) {
@@ -87,7 +121,7 @@ impl Core {
         };
         self.put_on_drafter(id, drafter);
         self.state.lives[id.index()].status = Status::Fetching;
-        self.state.drafters[drafter.index()].fetching = Some(id);
+        self.drafter_mut(drafter).fetching = Some(id);
         self.state.in_flight += 1;
         out.push(Action::Fetch {
             drafter,

@@ -60,6 +60,8 @@ pub(super) struct Mixing {
     windows: u32,
     windows_at_most_two: u32,
     lengths: Lag1,
+    /// Room for the sums of a step.
+    counts: Vec<u32>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -97,6 +99,7 @@ impl Mixing {
             windows: 0,
             windows_at_most_two: 0,
             lengths: Lag1::default(),
+            counts: vec![0; counts.len()],
         }
     }
 
@@ -126,12 +129,14 @@ impl Mixing {
     }
 
     pub(super) fn applied(&mut self, step: StepId, group: Group, core: &Core) -> Committed {
-        let mut counts = vec![0; self.shares.len()];
+        let mut counts = std::mem::take(&mut self.counts);
+        counts.fill(0);
         let (mut samples, mut tokens) = (0, 0);
-        for (d, tally) in self.under_way.iter_mut().enumerate() {
-            if group != Group::All && group != Group::One(DrafterId::from_index(d)) {
-                continue;
-            }
+        let tallies = match group {
+            Group::All => &mut self.under_way[..],
+            Group::One(drafter) => std::slice::from_mut(&mut self.under_way[drafter.index()]),
+        };
+        for tally in tallies {
             let distinct = tally.counts.iter().filter(|&&count| count > 0).count();
             self.windows += u32::from(distinct > 0);
             self.windows_at_most_two += u32::from((1..=2).contains(&distinct));
@@ -143,6 +148,7 @@ impl Mixing {
         }
         let mean_length = tokens as f64 / samples.max(1) as f64;
         self.push(step, group, &counts, mean_length, core);
+        self.counts = counts;
         Committed {
             tokens: Tokens(tokens),
             samples,

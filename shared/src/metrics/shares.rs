@@ -52,7 +52,7 @@ impl Shares {
         }
     }
 
-    /// Looks at every worker; calls `changed(worker, activity, since)` for each activity that ended.
+    /// Looks at the workers that the last event touched; calls `changed(worker, activity, since)` for each activity that ended.
     pub(super) fn observe(
         &mut self,
         at: Time,
@@ -68,12 +68,14 @@ impl Shares {
                 changed(worker, before, since);
             }
         };
-        for (i, now) in targets.iter_mut().enumerate() {
-            compare(i, now, core.target_activity(TargetId::from_index(i)));
+        for target in core.touched_targets() {
+            let i = target.index();
+            compare(i, &mut targets[i], core.target_activity(target));
         }
-        for (i, now) in drafters.iter_mut().enumerate() {
-            let activity = core.drafter_activity(DrafterId::from_index(i));
-            compare(self.targets + i, now, activity);
+        for drafter in core.touched_drafters() {
+            let i = drafter.index();
+            let activity = core.drafter_activity(drafter);
+            compare(self.targets + i, &mut drafters[i], activity);
         }
     }
 

@@ -106,11 +106,7 @@ impl View<'_> {
 
     /// Drafters that are there.
     pub fn drafters_present(&self) -> u32 {
-        self.state
-            .drafters
-            .iter()
-            .filter(|d| d.is_present())
-            .count() as u32
+        self.state.drafters_present
     }
 
     /// Whether the rules allow `drafter` to take a waiting microbatch now.

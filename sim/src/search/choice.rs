@@ -25,6 +25,11 @@ impl Choice {
     pub fn refusal(&self) -> Option<&super::Refusal> {
         self.ranking.as_ref()?.refusal.as_ref()
     }
+
+    /// The best, unless the points may not be ranked.
+    pub fn named(&self) -> Option<usize> {
+        self.best.filter(|_| self.refusal().is_none())
+    }
 }
 
 /// Chooses among rows. Indices are positions in `rows`.
@@ -71,12 +76,16 @@ fn by_memory(choice: &mut Choice, rows: &[Row], ranked: &[usize]) {
     choice.ties = choice.best.into_iter().collect();
 }
 
-/// Of these rows, the one with the highest mean throughput; the first among equals.
+/// Of these rows, the one with the highest mean throughput; the first among equals. Only those with most replications count: the selection
+/// went on with them, and the mean of fewer seeds may be high by their luck.
 pub(super) fn fastest(rows: &[Row], among: &[usize]) -> Option<usize> {
     let speed = |i: usize| rows[i].throughput.mean;
+    let count = |i: usize| rows[i].throughputs.len();
+    let most = among.iter().map(|&i| count(i)).max();
     among
         .iter()
         .copied()
+        .filter(|&i| Some(count(i)) == most)
         .max_by(|&a, &b| speed(a).total_cmp(&speed(b)).then(b.cmp(&a)))
 }
 

@@ -13,6 +13,7 @@ use crate::spec::{Objective, Search};
 use crate::sweep::{Point, Row, Verdict, simulate_once, simulate_point};
 use crate::works::Works;
 use rayon::prelude::*;
+use shared::policy::{Enforce, Queue};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,6 +28,9 @@ const SLACK: f64 = 0.2;
 
 /// A part of the work from which on the whole is simulated: less would save little.
 const WHOLE: f64 = 0.5;
+
+/// In a short run, points within so many tolerances of the fastest may tie with it.
+const LEVEL: f64 = 2.0;
 
 /// Contenders that need no further round.
 const FEW: usize = 3;
@@ -246,6 +250,15 @@ impl Halving<'_> {
         kept
     }
 
+    /// Whether a point keeps the rule on distinct buckets in runs of any length, because its steps are planned so.
+    fn keeps_rule(&self, point: usize) -> bool {
+        let policy = &self.points[point].resolved.policy;
+        self.search.mix_step_min.is_none_or(|least| {
+            let is_planned = policy.queue == Queue::Composed && policy.mix_enforce == Enforce::Plan;
+            is_planned && policy.mix_step_min >= least
+        })
+    }
+
     fn fastest(&self, among: &[usize]) -> Option<usize> {
         let speed = |i: usize| self.rows[&i].throughput.mean;
         among
@@ -258,9 +271,10 @@ impl Halving<'_> {
     fn order(&self, among: &[usize]) -> Vec<usize> {
         let speed = |i: usize| self.rows[&i].throughput.mean;
         let bytes = |i: usize| memory(&self.rows[&i]);
+        let may_break = |i: usize| !self.keeps_rule(i);
         let top = self.fastest(among).map_or(0.0, speed);
         let enough = match self.search.objective {
-            Objective::Throughput => top * (1.0 - self.search.tolerance),
+            Objective::Throughput => top * (1.0 - LEVEL * self.search.tolerance),
             Objective::Memory => 0.0,
         };
         let mut order = among.to_vec();
@@ -268,7 +282,10 @@ impl Halving<'_> {
             let is_level = |i: usize| speed(i) >= enough;
             is_level(b).cmp(&is_level(a)).then_with(|| {
                 if is_level(a) {
-                    bytes(a).cmp(&bytes(b)).then(speed(b).total_cmp(&speed(a)))
+                    may_break(a)
+                        .cmp(&may_break(b))
+                        .then(bytes(a).cmp(&bytes(b)))
+                        .then(speed(b).total_cmp(&speed(a)))
                 } else {
                     speed(b).total_cmp(&speed(a))
                 }

@@ -12,6 +12,8 @@ pub(super) struct Demand {
     pub(super) zone: f64,
     /// Probability of a good selection.
     pub(super) confidence: f64,
+    /// Contenders there were before any was eliminated, with what else may share the error.
+    pub(super) contenders: usize,
     /// Replications of one contender beyond which the selection gives up.
     pub(super) replications_max: usize,
 }
@@ -34,7 +36,7 @@ pub(super) fn select(
 ) -> Selected {
     let mut left: Vec<usize> = (0..samples.len()).collect();
     let first = samples.first().map_or(0, Vec::len);
-    let spread = squared_spread(samples.len(), first, demand.confidence);
+    let spread = squared_spread(demand.contenders, first, demand.confidence);
     // First-stage variances decide, whatever comes later; pairs are formed with the leader alone, which eliminates less, never wrongly.
     let initial: Vec<Vec<f64>> = samples.to_vec();
     loop {
@@ -104,6 +106,7 @@ mod tests {
     const DEMAND: Demand = Demand {
         zone: 1.0,
         confidence: 0.95,
+        contenders: 5,
         replications_max: 10_000,
     };
 

@@ -8,7 +8,7 @@ use shared::draw::{Seed, Stream};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Samples are chosen by draws of a seed of their own, so that data in any order is thinned out evenly.
+/// Ties between equal lengths go by draws of a seed of their own, so that data in any order is thinned out evenly.
 const THINNING: u64 = 0x7061_7274;
 
 /// Shorter workloads, kept so that points that share samples still do.
@@ -42,12 +42,46 @@ impl Parts {
 
     fn lengths(&mut self, whole: &Arc<Vec<u32>>, share: f64, seed: Seed) -> Arc<Vec<u32>> {
         let key = (Arc::as_ptr(whole) as usize, share.to_bits() ^ seed.0);
-        let thinned = || {
-            let seed = seed.derive(THINNING);
-            let kept = (0_u64..).zip(whole.iter());
-            let kept = kept.filter(|(i, _)| unit(seed.draw(Stream::Length, *i)) < share);
-            Arc::new(kept.map(|(_, &length)| length).collect())
-        };
+        let thinned = || Arc::new(thinned(whole, share, seed.derive(THINNING)));
         Arc::clone(self.0.entry(key).or_insert_with(thinned))
+    }
+}
+
+/// A share of these lengths in their order, taken at even steps from the shortest to the longest: it has their distribution, tail included,
+/// which a plain draw would miss where few samples hold most of the tokens.
+fn thinned(whole: &[u32], share: f64, seed: Seed) -> Vec<u32> {
+    let mut by_length: Vec<usize> = (0..whole.len()).collect();
+    by_length.sort_by_key(|&i| (whole[i], seed.draw(Stream::Length, i as u64)));
+    let start = unit(seed.draw(Stream::Length, whole.len() as u64));
+    let passed = |place: usize| (place as f64 * share + start).floor();
+    let taken = by_length.iter().enumerate();
+    let taken = taken.filter(|&(place, _)| passed(place + 1) > passed(place));
+    let mut kept: Vec<usize> = taken.map(|(_, &i)| i).collect();
+    kept.sort_unstable();
+    kept.into_iter().map(|i| whole[i]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_keeps_the_distribution_and_the_order() {
+        // One in a hundred is long; data in any order.
+        let whole: Vec<u32> = (0..10_000)
+            .map(|i| if i * 7919 % 100 == 0 { 9_000 } else { i % 50 })
+            .collect();
+        let part = thinned(&whole, 0.1, Seed(4));
+        assert_eq!(part.len(), 1_000);
+        let long = |lengths: &[u32]| lengths.iter().filter(|&&length| length == 9_000).count();
+        assert_eq!(long(&part) * 10, long(&whole));
+        let mean = |lengths: &[u32]| {
+            let sum: u64 = lengths.iter().map(|&length| u64::from(length)).sum();
+            sum as f64 / lengths.len() as f64
+        };
+        assert!((mean(&part) / mean(&whole) - 1.0).abs() < 1e-3);
+        let mut left = whole.iter();
+        assert!(part.iter().all(|length| left.any(|other| other == length)));
+        assert_ne!(part, thinned(&whole, 0.1, Seed(5)));
     }
 }

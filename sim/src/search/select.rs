@@ -32,26 +32,59 @@ pub(super) fn settle<'p>(
     let demand = Demand {
         zone: search.tolerance * fastest,
         confidence: search.confidence,
+        contenders: contenders.len(),
         replications_max: search.replications_max.max(search.replications) as usize,
     };
     let asks =
         contenders.len() > 1 && demand.zone > 0.0 && search.objective == Objective::Throughput;
     if asks {
-        let mut samples: Vec<Vec<f64>> = contenders
-            .iter()
-            .map(|&i| rows[i].throughputs.clone())
-            .collect();
-        let selected = select(&mut samples, demand, &mut |left| {
-            let left: Vec<usize> = left.iter().map(|&place| contenders[place]).collect();
-            add(rows, point, &left, stop, tell)
-        });
-        effort.is_selected = selected.is_complete;
+        effort.is_selected = selected(rows, point, &contenders, demand, stop, tell);
         while let Some(doubtful) = doubtful(rows, search, demand)
             && add(rows, point, &doubtful, stop, tell).is_some()
         {}
     }
     let counts = contenders.iter().map(|&i| rows[i].throughputs.len());
     effort.replications = counts.max().unwrap_or(0);
+}
+
+/// Replications on whose variances the selection rests: from fewer it would ask for many times as many.
+const VARIANCE_FROM: usize = 8;
+
+/// Whether one of these rows was selected. Where there are few replications, clear losers go by these; the others get more before variances
+/// are taken, and each of the two stages has half of the error.
+fn selected<'p>(
+    rows: &mut [Row],
+    point: &dyn Fn(usize) -> &'p Point,
+    contenders: &[usize],
+    demand: Demand,
+    stop: &AtomicBool,
+    tell: Tell<'_>,
+) -> bool {
+    let samples_of = |rows: &[Row], which: &[usize]| -> Vec<Vec<f64>> {
+        which.iter().map(|&i| rows[i].throughputs.clone()).collect()
+    };
+    let mut left = contenders.to_vec();
+    let mut demand = demand;
+    let first = rows[contenders[0]].throughputs.len();
+    if first < VARIANCE_FROM && first < demand.replications_max {
+        demand.confidence = 1.0 - (1.0 - demand.confidence) / 2.0;
+        let clear = select(&mut samples_of(rows, &left), demand, &mut |_| None);
+        if clear.is_complete {
+            return true;
+        }
+        left = clear.left.iter().map(|&place| left[place]).collect();
+        for _ in first..VARIANCE_FROM.min(demand.replications_max) {
+            if add(rows, point, &left, stop, tell).is_none() {
+                return false;
+            }
+        }
+    }
+    let mut samples = samples_of(rows, &left);
+    let selected = select(&mut samples, demand, &mut |places| {
+        let which: Vec<usize> = places.iter().map(|&place| left[place]).collect();
+        add(rows, point, &which, stop, tell)
+    });
+    selected.is_complete
 }
 
 /// Rows that may be chosen and have replications to be compared by.

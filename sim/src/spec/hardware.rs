@@ -5,8 +5,7 @@ use super::sharing::Sharing;
 use super::units::{ByteSize, Rate};
 use serde::{Deserialize, Serialize};
 
-/// One box. Each link belongs to the transport of its name; a missing one cannot be used, except `local`, which then takes no
-/// time at all.
+/// One box. Each link belongs to the transport of its name; a missing one cannot be used, except `local`, by which nothing moves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hardware {
@@ -28,7 +27,7 @@ pub struct Hardware {
     /// Between two GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p2p: Option<Link>,
-    /// Inside one GPU; infinitely fast when left out.
+    /// Inside one GPU, as measured. Hidden states that stay there do not travel, so a simulation makes nothing of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<Link>,
     /// How workers that share a GPU slow each other; without it, each worker has a GPU of its own.
@@ -149,7 +148,7 @@ mod tests {
         let pinned = hardware.host_pinned.as_ref().unwrap();
         assert!(pinned.duplex && pinned.shared);
         assert_eq!(pinned.bandwidth.bytes_per_s(), 25e9);
-        assert_eq!(hardware.local, None);
+        assert_eq!(hardware.p2p, None);
         assert_eq!(hardware.validate("hardware"), []);
         let text = toml::to_string(&hardware).unwrap();
         assert_eq!(toml::from_str::<Hardware>(&text).unwrap(), hardware);

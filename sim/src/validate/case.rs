@@ -232,7 +232,11 @@ impl Case {
             sampled.compare(i, &measures[i], exact, width_max)
         };
         let part = f64::from(REPLICATIONS) * f64::from(items) / f64::from(whole);
-        let width_max = WIDTH_MAX / part.min(1.0).sqrt();
+        // Controls explain less of replications that are cut short.
+        let width_max = match effort.shorter {
+            1 => WIDTH_MAX,
+            _ => 2.0 * WIDTH_MAX / part.min(1.0).sqrt(),
+        };
         report.findings = (0..measures.len())
             .map(|i| compare(&first, i, width_max))
             .collect();
@@ -256,6 +260,9 @@ impl Case {
     }
 }
 
+/// One replication: the values of all measures, its controls, and the law it breaks.
+type Replication = (Vec<f64>, Vec<f64>, Option<String>);
+
 /// Values by metric and controls by kind, each a list over replications.
 struct Sampled {
     values: Vec<Vec<f64>>,
@@ -264,8 +271,8 @@ struct Sampled {
 }
 
 impl Sampled {
-    fn gather(runs: Vec<(Vec<f64>, Vec<f64>, Option<String>)>) -> Self {
-        let turned = |of: &dyn Fn(&(Vec<f64>, Vec<f64>, Option<String>)) -> Vec<f64>| {
+    fn gather(runs: Vec<Replication>) -> Self {
+        let turned = |of: &dyn Fn(&Replication) -> Vec<f64>| {
             let rows: Vec<Vec<f64>> = runs.iter().map(of).collect();
             let columns = 0..rows[0].len();
             columns

@@ -124,8 +124,12 @@ impl Setup {
         check_tokenizer(&section)?;
         let data = data::load(&section.data)?;
         let tokenizer = data::tokenizer(&section.data)?;
-        let target = target(&section.target, &tokenizer, file.seed)?
-            .with_last_hidden(section.loss.objective().needs_last_hidden());
+        let target = match &section.target.path {
+            // Only f32 is computed with here; two bytes a feature are another device's.
+            Some(path) if element_bytes == 2 => target_for_device(&section.target, path)?,
+            Some(_) | None => target(&section.target, &tokenizer, file.seed)?,
+        }
+        .with_last_hidden(section.loss.objective().needs_last_hidden());
         check_bytes(ready, &target, element_bytes)?;
         check_vocab(&tokenizer, &target)?;
         let drafter = drafter(&section.drafter, &target, &tokenizer, file.seed)?;
@@ -238,12 +242,7 @@ pub(crate) fn target(
 ) -> Result<Target, Failure> {
     let usage = |e: &dyn std::fmt::Display| Failure::usage(format!("exec.target: {e}"));
     if let Some(path) = &section.path {
-        if !(is_gguf(path) && path.is_file()) {
-            must_exist("exec.target.path", path)?;
-        }
-        let unusable = |e: &dyn std::fmt::Display| Failure::data(format!("exec.target.path: {e}"));
-        let config = TargetConfig::load(path).map_err(|e| unusable(&e))?;
-        let ids = layer_ids(section, config.geometry.num_hidden_layers);
+        let ids = captured_of(section, path)?;
         return Target::load(path, &ids, &Device::Cpu).map_err(|e| unusable(&e));
     }
     let config = TargetConfig::from_json(
@@ -271,6 +270,25 @@ pub(crate) fn target(
     let ids = layer_ids(section, section.layers);
     let seed = section.seed.unwrap_or(seed);
     Target::random(config, seed ^ TARGET_SEED, &ids, &Device::Cpu).map_err(|e| usage(&e))
+}
+
+/// The target of a folder or file as weights for a GPU, bf16 where they are stored so.
+fn target_for_device(section: &TargetSection, path: &Path) -> Result<Target, Failure> {
+    let ids = captured_of(section, path)?;
+    Target::load_for_device(path, &ids).map_err(|e| unusable(&e))
+}
+
+/// The layers to capture of the target at `path`.
+fn captured_of(section: &TargetSection, path: &Path) -> Result<Vec<usize>, Failure> {
+    if !(is_gguf(path) && path.is_file()) {
+        must_exist("exec.target.path", path)?;
+    }
+    let config = TargetConfig::load(path).map_err(|e| unusable(&e))?;
+    Ok(layer_ids(section, config.geometry.num_hidden_layers))
+}
+
+fn unusable(error: &dyn std::fmt::Display) -> Failure {
+    Failure::data(format!("exec.target.path: {error}"))
 }
 
 /// Refuses a path that is no folder; `key` names where it was given.

@@ -18,7 +18,13 @@ pub(super) enum Swapped {
 
 /// Keys that belong together: one without the others is often not allowed.
 const GROUPS: [&[&str]; 3] = [
-    &["placement", "transport", "overlap", "prefetch"],
+    &[
+        "placement",
+        "transport",
+        "overlap",
+        "copies_beside",
+        "prefetch",
+    ],
     &[
         "queue",
         "take",

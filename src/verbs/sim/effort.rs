@@ -1,19 +1,27 @@
 //! What a search rests on, in lines: how sure its order is, and what it took.
 
 use super::Searched;
-use crate::report::point_name;
 use crate::report::quantity::{count, percent, whole};
+use crate::report::{point_name, terminal_paragraph};
 use sim::{Basis, Comparison, Ranking, Refusal, Standing};
 
-/// The lines, each of one fact.
+/// Rounds of short runs that are listed one by one.
+const ROUNDS_SHOWN: usize = 4;
+
+/// The lines, each fact wrapped to the terminal.
 pub(super) fn lines(searched: &Searched) -> Vec<String> {
-    let mut lines = Vec::new();
-    if let Some(ranking) = &searched.choice.ranking {
-        lines.extend(closest(searched, ranking));
-        lines.extend(open(searched, ranking));
-    }
-    lines.push(format!("search: {}", took(searched)));
-    lines
+    let ranking = searched.choice.ranking.as_ref();
+    let next = ranking.and_then(|ranking| closest(searched, ranking));
+    let open = ranking.and_then(|ranking| open(searched, ranking));
+    let facts = [
+        ("next: ", next),
+        ("open: ", open),
+        ("search: ", Some(took(searched))),
+    ];
+    let wrapped = facts
+        .into_iter()
+        .filter_map(|(start, text)| Some(terminal_paragraph(start, &text?)));
+    wrapped.flatten().collect()
 }
 
 /// Why the ranking is refused, with the policies it is about.
@@ -36,7 +44,7 @@ fn closest(searched: &Searched, ranking: &Ranking) -> Option<String> {
     let slower = slower.filter(|c| c.standing == Standing::Slower);
     let nearest = slower.min_by(|a, b| a.difference.total_cmp(&b.difference))?;
     Some(format!(
-        "next: {} is slower by {}",
+        "{} is slower by {}",
         named(searched, nearest.row),
         difference(nearest)
     ))
@@ -65,7 +73,7 @@ fn open(searched: &Searched, ranking: &Ranking) -> Option<String> {
     let open: Vec<&Comparison> = open.filter(|c| c.standing == Standing::Open).collect();
     let first = open.first()?;
     Some(format!(
-        "open: {} may tie with the fastest or be slower, such as {} ({} behind); more replications would tell",
+        "{} may tie with the fastest or be slower, such as {} ({} behind); more replications would tell",
         count(open.len(), "point"),
         named(searched, first.row),
         difference(first)
@@ -78,8 +86,13 @@ fn took(searched: &Searched) -> String {
     if effort.screened > 0 {
         parts.push(format!("{} ruled out by bounds and rules", effort.screened));
     }
-    for round in &effort.rounds {
-        parts.push(format!("{} by {} steps", round.points, round.steps));
+    if effort.rounds.len() > ROUNDS_SHOWN {
+        let points: usize = effort.rounds.iter().map(|round| round.points).sum();
+        let rounds = count(effort.rounds.len(), "round");
+        parts.push(format!("{} in {rounds}", count(points, "short run")));
+    } else {
+        let round = |round: &sim::Round| format!("{} by {} steps", round.points, round.steps);
+        parts.extend(effort.rounds.iter().map(round));
     }
     if effort.share < 1.0 && effort.contenders > 0 {
         parts.push(format!(

@@ -52,8 +52,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
     let dir = OutputDir::create(&out)?;
     results::write(&dir, &searched)?;
     // A policy that is not known to be the best is not handed on as the best.
-    let is_refused = searched.choice.refusal().is_some();
-    let best = match searched.choice.best.filter(|_| !is_refused) {
+    let best = match searched.choice.named() {
         Some(best) => Some(best::policy_file(&searched, best)?),
         None => None,
     };
@@ -129,8 +128,7 @@ fn confirmed(
     stop: &AtomicBool,
     tell: Tell<'_>,
 ) -> Result<Searched, Failure> {
-    let is_refused = found.choice.refusal().is_some();
-    let confirmation = match found.choice.best.filter(|_| !is_refused) {
+    let confirmation = match found.choice.named() {
         Some(row) => {
             let point = point_of(&cases[found.rows[row].index]);
             let share = found.effort.share;

@@ -13,8 +13,6 @@ use std::sync::Arc;
 pub(in crate::backend) struct Pass {
     /// The first of them.
     pub(in crate::backend) first_row: usize,
-    /// Tokens a row.
-    pub(in crate::backend) width: usize,
     /// Their blocks.
     pub(in crate::backend) plan: BlockPlan,
 }
@@ -89,7 +87,6 @@ impl Batches {
             };
             Ok(Pass {
                 first_row,
-                width: batch.padded_tokens(),
                 plan: BlockPlan::new(&part, &anchors[range], &self.blocks)?,
             })
         };

@@ -32,7 +32,7 @@ use crate::cuda::target::{
 };
 use crate::cuda::{CudaError, Gpu, Tuning};
 use crate::error::WorkerId;
-use crate::model::{DrafterConfig, Family, Tensors};
+use crate::model::{DrafterConfig, Tensors};
 use crate::store::Place;
 use checks::Recomputer;
 use copier::CudaCopier;
@@ -110,7 +110,6 @@ impl Cuda {
         devices: &DevicesSection,
     ) -> Result<Self, WorkError> {
         let count = Gpu::count().map_err(fatal)?;
-        covered(&setup.target.config().family).map_err(WorkError::Fatal)?;
         let placing = Placing::new(policy, count, devices).map_err(WorkError::Fatal)?;
         let gpus: Vec<Arc<Gpu>> = placing
             .ordinals
@@ -471,16 +470,6 @@ fn make_drafter(shared: &Shared, id: DrafterId) -> Result<CudaDrafter, WorkError
         CudaDrafter::new(&stream, config, &weights, frozen, &shared.options).map_err(fatal)?;
     drafter.import(state, *step).map_err(fatal)?;
     Ok(drafter)
-}
-
-/// Refuses what runs on the CPU alone: on a GPU it would be trained as something else.
-fn covered(family: &Family) -> Result<(), String> {
-    match family {
-        Family::Qwen3 | Family::Llama => Ok(()),
-        Family::Qwen3_5(_) => Err(
-            "exec.target.path: targets with gated delta layers run on the CPU alone; use --backend cpu".into(),
-        ),
-    }
 }
 
 #[cfg(test)]

@@ -148,17 +148,18 @@ impl DrafterWorker<CudaHidden> for CudaTrainer {
             .look_at(hidden, job.microbatch, &self.check, &stream, device)?;
         let slot = on_device(&hidden.at)?.at(0..hidden.elements);
         let widths = self.shared.widths();
-        let behind = hidden.said.rows * hidden.said.tokens * widths[0];
+        let tokens = hidden.said.tokens;
+        let behind = hidden.said.rows * tokens * widths[0];
         for pass in passes {
             let (rows, _, _) = pass.plan.shape();
             let part = |begin: usize, width: usize| {
-                let first = begin + pass.first_row * pass.width * width;
-                slot.at(first..first + rows * pass.width * width)
+                let first = begin + pass.first_row * tokens * width;
+                slot.at(first..first + rows * tokens * width)
             };
             let given = Given {
                 features: part(0, widths[0]),
                 last_hidden: (widths[1] > 0).then(|| part(behind, widths[1])),
-                tokens: pass.width,
+                tokens,
             };
             drafter.learn(given, &pass.plan).map_err(failed)?;
         }

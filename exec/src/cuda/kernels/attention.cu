@@ -231,3 +231,4 @@ static __forceinline__ void attention(const bf16* q, const bf16* k, const bf16* 
     }
 ATTENTION(64)
 ATTENTION(128)
+ATTENTION(256)

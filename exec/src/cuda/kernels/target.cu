@@ -8,11 +8,11 @@ extern "C" __global__ void embed(const uint32_t* ids, const bf16* table, bf16* x
         *reinterpret_cast<uint4*>(to + at) = *reinterpret_cast<const uint4*>(from + at);
 }
 
-// y = x / sqrt(mean(x²) + eps) · weight, a block a row; each thread holds N times 8 elements. Where `copy` is given, x goes there too,
+// y = x / sqrt(mean(x²) + eps) · (offset + weight), a block a row; each thread holds N times 8 elements. Where `copy` is given, x goes there too,
 // `copy_pitch` elements from row to row: that is how a captured layer's output reaches the hidden states.
 template <int N>
 static __forceinline__ void rms_norm(const bf16* x, const bf16* weight, bf16* y, int width, float eps, bf16* copy,
-                                     int64_t copy_pitch) {
+                                     int64_t copy_pitch, float offset) {
     __shared__ float room[33];
     const size_t row = blockIdx.x;
     x += row * width;
@@ -37,7 +37,7 @@ static __forceinline__ void rms_norm(const bf16* x, const bf16* weight, bf16* y,
         if (at < width) {
             const Eight w = load_eight(weight + at);
 #pragma unroll
-            for (int i = 0; i < 8; ++i) held[n].v[i] *= scale * w.v[i];
+            for (int i = 0; i < 8; ++i) held[n].v[i] *= scale * (offset + w.v[i]);
             store_eight(y + at, held[n]);
         }
     }
@@ -45,8 +45,8 @@ static __forceinline__ void rms_norm(const bf16* x, const bf16* weight, bf16* y,
 
 #define RMS_NORM(N)                                                                                                              \
     extern "C" __global__ void rms_norm_##N(const bf16* x, const bf16* weight, bf16* y, int width, float eps, bf16* copy,        \
-                                            int64_t copy_pitch) {                                                                \
-        rms_norm<N>(x, weight, y, width, eps, copy, copy_pitch);                                                                 \
+                                            int64_t copy_pitch, float offset) {                                                  \
+        rms_norm<N>(x, weight, y, width, eps, copy, copy_pitch, offset);                                                         \
     }
 RMS_NORM(1)
 RMS_NORM(2)
@@ -162,6 +162,53 @@ HEAD_NORM_ROPE(64)
 HEAD_NORM_ROPE(96)
 HEAD_NORM_ROPE(128)
 HEAD_NORM_ROPE(256)
+
+// The same for heads of `dim` ≤ 256 elements of which only the first 2 · `pairs` turn, with weights stored less `offset`. A warp a head.
+extern "C" __global__ void head_norm_rope_part(bf16* rows, const bf16* q_weight, const bf16* k_weight, const float2* table, int tokens,
+                                               int width, int queries, int keys, int64_t pitch, float eps, int dim, int pairs,
+                                               float offset) {
+    const int unit = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32, heads = queries + keys;
+    const int token = unit / heads, head = unit % heads;
+    if (token >= tokens) return;
+    bf16* x = rows + token * pitch + head * dim;
+    const bf16* weight = head < queries ? q_weight : k_weight;
+    float held[8], other[8], squares = 0;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+        const int i = n * 32 + lane, partner = i < pairs ? i + pairs : i - pairs;
+        held[n] = i < dim ? to_float(x[i]) : 0.f;
+        other[n] = i < 2 * pairs ? to_float(x[partner]) : 0.f;
+        squares += held[n] * held[n];
+    }
+    const float scale = weight ? rsqrtf(warp_sum(squares) / dim + eps) : 1.f;
+    // All of the warp have read.
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+        const int i = n * 32 + lane;
+        if (i >= dim) continue;
+        float y = weight ? held[n] * scale * (offset + to_float(weight[i])) : held[n];
+        if (i < 2 * pairs) {
+            const int partner = i < pairs ? i + pairs : i - pairs, pair = i < pairs ? i : i - pairs;
+            const float z = weight ? other[n] * scale * (offset + to_float(weight[partner])) : other[n];
+            const float2 turn = table[size_t(token % width) * pairs + pair];
+            y = i < pairs ? y * turn.x - z * turn.y : y * turn.x + z * turn.y;
+        }
+        x[i] = to_bf16(y);
+    }
+}
+
+// x · sigmoid(gate) in place, for rows of `width` elements whose gates begin `pitch` elements apart; `chunks` blocks share a row.
+extern "C" __global__ void __launch_bounds__(256) gate_output(bf16* x, const bf16* gates, int width, int64_t pitch, int chunks) {
+    const size_t row = blockIdx.x / chunks;
+    const int at = (blockIdx.x % chunks * blockDim.x + threadIdx.x) * 8;
+    if (at >= width) return;
+    Eight y = load_eight(x + row * width + at);
+    const Eight g = load_eight(gates + row * pitch + at);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) y.v[i] = __fdividef(y.v[i], 1.f + __expf(-g.v[i]));
+    store_eight(x + row * width + at, y);
+}
 
 // silu(gate) · up, where a row holds `width` gates and then as many ups; `chunks` blocks share a row.
 extern "C" __global__ void __launch_bounds__(256) swiglu(const bf16* both, bf16* out, int width, int chunks) {

@@ -27,7 +27,7 @@ pub(super) struct Attention {
 
 #[derive(Debug)]
 enum Choice {
-    /// Tensor cores; D is 64 or 128.
+    /// Tensor cores; D is 64, 128 or 256.
     Tiled { kernel: Kernel, shared: u32 },
     /// A warp a query; any D.
     Plain(Kernel),
@@ -71,16 +71,24 @@ impl Attention {
         let kernel = match shape.head_dim {
             64 => tiled("attention_64")?,
             128 => tiled("attention_128")?,
+            // Its tiles are too large for the shared memory of some GPUs.
+            256 => match tiled("attention_256") {
+                Ok(tiled) => tiled,
+                Err(_) => Choice::Plain(module.kernel("attention_plain")?),
+            },
             _ => Choice::Plain(module.kernel("attention_plain")?),
         };
         Ok(Self {
-            heads: ops.head_kernel(shape.head_dim)?,
+            heads: match shape.delta {
+                Some(_) => ops.part_kernel()?,
+                None => ops.head_kernel(shape.head_dim)?,
+            },
             shape: shape.clone(),
             table,
             kernel,
             pool: Arc::clone(pool),
             cudnn: match choice {
-                AttentionChoice::Fastest if matches!(shape.head_dim, 64 | 128) => {
+                AttentionChoice::Fastest if matches!(shape.head_dim, 64 | 128 | 256) => {
                     Cudnn::open(pool, stream)?
                 }
                 AttentionChoice::Fastest | AttentionChoice::Own => None,
@@ -112,11 +120,15 @@ impl Attention {
         norms: Option<HeadNorms>,
     ) -> Result<(), CudaError> {
         let (s, tokens) = (&self.shape, extent.rows * extent.width);
-        qkv.check("queries, keys and values", tokens * s.qkv())?;
+        qkv.check("queries, keys and values", tokens * s.attention_row())?;
         self.table
             .ptr()
             .check("rotary table", 2 * extent.width * s.rates.len())?;
-        let threads = tokens * (s.heads + s.kv_heads) * lanes(s.head_dim);
+        let lanes = match s.delta {
+            Some(_) => 32,
+            None => lanes(s.head_dim),
+        };
+        let threads = tokens * (s.heads + s.kv_heads) * lanes;
         let launch = self
             .heads
             .launch([threads.div_ceil(256), 1, 1], 256)
@@ -131,8 +143,15 @@ impl Attention {
             .int(extent.width)
             .int(s.heads)
             .int(s.kv_heads)
-            .long(s.qkv() as u64)
+            .long(s.attention_row() as u64)
             .float(s.eps);
+        let launch = match s.delta {
+            Some(_) => launch
+                .int(s.head_dim)
+                .int(s.rates.len())
+                .float(s.norm_offset),
+            None => launch,
+        };
         // SAFETY: as declared; lengths were checked.
         unsafe { launch.on(stream) }
     }
@@ -147,7 +166,7 @@ impl Attention {
         lengths: Ptr<u32>,
     ) -> Result<(), CudaError> {
         let (s, tokens) = (&self.shape, extent.rows * extent.width);
-        qkv.check("queries, keys and values", tokens * s.qkv())?;
+        qkv.check("queries, keys and values", tokens * s.attention_row())?;
         out.check("attention's result", tokens * s.queries())?;
         lengths.check("lengths", extent.rows)?;
         let q = qkv;
@@ -159,7 +178,7 @@ impl Attention {
             heads: s.heads,
             kv_heads: s.kv_heads,
             head_dim: s.head_dim,
-            pitch: s.qkv(),
+            pitch: s.attention_row(),
             out_pitch: s.queries(),
         };
         if let Some(cudnn) = &mut self.cudnn {
@@ -182,7 +201,7 @@ impl Attention {
                     .int(extent.width)
                     .int(s.heads)
                     .int(s.kv_heads)
-                    .long(s.qkv() as u64)
+                    .long(s.attention_row() as u64)
                     .long(s.queries() as u64)
                     .float(scale * std::f32::consts::LOG2_E)
                     .ptr(lengths)
@@ -199,7 +218,7 @@ impl Attention {
                     .int(s.heads)
                     .int(s.kv_heads)
                     .int(s.head_dim)
-                    .long(s.qkv() as u64)
+                    .long(s.attention_row() as u64)
                     .long(s.queries() as u64)
                     .float(scale)
                     .ptr(lengths)

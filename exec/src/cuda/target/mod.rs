@@ -4,6 +4,7 @@
 //! norms write the captured layers' outputs straight into the hidden states while they read them.
 
 pub(in crate::cuda) mod attention;
+mod delta;
 pub(in crate::cuda) mod ops;
 mod shape;
 mod weights;
@@ -11,12 +12,13 @@ mod weights;
 use super::{CudaError, Gemm, Matrix, Pool, Ptr, Stream, Tuning};
 use crate::model::PaddedBatch;
 use attention::{Attention, Extent, HeadNorms};
+use delta::{DeltaKernels, DeltaWeights};
 use half::bf16;
 use ops::{Ops, Rows};
 use shared::id::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use weights::LayerWeights;
+use weights::{AttentionWeights, LayerWeights, Mixer};
 
 pub use shape::TargetShape;
 pub use weights::{Kept, TargetWeights, WeightSource};
@@ -85,6 +87,7 @@ pub struct CudaTarget {
     gemm: Gemm,
     ops: Ops,
     attention: Attention,
+    delta: Option<DeltaKernels>,
     tokens_max: usize,
     width_max: usize,
     tuning: Tuning,
@@ -142,7 +145,10 @@ impl CudaTarget {
         let ops = Ops::new(gpu)?;
         let attention =
             Attention::new(&scratch, &stream, &ops, shape, width_max, options.attention)?;
+        let delta = shape.delta.as_ref();
+        let delta = delta.map(|d| DeltaKernels::new(&stream, shape, d, tokens_max, width_max));
         Ok(Self {
+            delta: delta.transpose()?,
             gemm: Gemm::new(&scratch, options.tuning)?,
             weights: Arc::clone(weights),
             captures,
@@ -224,7 +230,7 @@ impl CudaTarget {
                 last.check("last hidden state", tokens * h)?;
                 let norm = [x.ptr(), weights.norm.ptr(), last];
                 self.ops
-                    .rms_norm(&self.stream, norm, tokens, shape.eps, leaving)
+                    .rms_norm(&self.stream, norm, tokens, norm_of(shape), leaving)
             }
             (true, None) => Err(CudaError::Shape(
                 "the last hidden state has no place to go".to_owned(),
@@ -245,43 +251,18 @@ impl CudaTarget {
     ) -> Result<(), CudaError> {
         let weights = Arc::clone(&self.weights);
         let (shape, tokens) = (&weights.shape, rows.extent.rows * rows.extent.width);
-        let (h, eps) = (shape.hidden, shape.eps);
+        let (h, how) = (shape.hidden, norm_of(shape));
         let matrix = |ptr, columns| Matrix::new(ptr, tokens, columns);
         let (x, y) = (matrix(rows.x, h), matrix(rows.y, h));
         let norm = [rows.x, w.input_norm.ptr(), rows.y];
         self.ops
-            .rms_norm(&self.stream, norm, tokens, eps, leaving)?;
-        {
-            let qkv = self.scratch.buffer::<bf16>(tokens * shape.qkv())?;
-            let mixed = self.scratch.buffer::<bf16>(tokens * shape.queries())?;
-            let all = Matrix::new(w.qkv.ptr(), shape.qkv(), h);
-            self.gemm.multiply(
-                &self.stream,
-                y,
-                all.t(),
-                matrix(qkv.ptr(), shape.qkv()),
-                SET,
-            )?;
-            let norms = w.head_norms.as_ref().map(|[query, key]| HeadNorms {
-                query: query.ptr(),
-                key: key.ptr(),
-            });
-            self.attention
-                .turn(&self.stream, qkv.ptr(), rows.extent, norms)?;
-            self.attention.mix(
-                &self.stream,
-                qkv.ptr(),
-                mixed.ptr(),
-                rows.extent,
-                rows.lengths,
-            )?;
-            let output = Matrix::new(w.output.ptr(), h, shape.queries());
-            let mixed = matrix(mixed.ptr(), shape.queries());
-            self.gemm
-                .multiply(&self.stream, mixed, output.t(), x, ADD)?;
+            .rms_norm(&self.stream, norm, tokens, how, leaving)?;
+        match &w.mixer {
+            Mixer::Attention(w) => self.attend(w, rows)?,
+            Mixer::Delta(w) => self.recur(w, rows)?,
         }
         let norm = [rows.x, w.feed_forward_norm.ptr(), rows.y];
-        self.ops.rms_norm(&self.stream, norm, tokens, eps, None)?;
+        self.ops.rms_norm(&self.stream, norm, tokens, how, None)?;
         let both = self.scratch.buffer::<bf16>(tokens * 2 * shape.inner)?;
         let inner = self.scratch.buffer::<bf16>(tokens * shape.inner)?;
         let gate_up = Matrix::new(w.gate_up.ptr(), 2 * shape.inner, h);
@@ -294,6 +275,78 @@ impl CudaTarget {
         self.gemm.multiply(&self.stream, inner, down.t(), x, ADD)
     }
 
+    /// Adds what attention mixes to the residual stream.
+    fn attend(&mut self, w: &AttentionWeights, rows: &Residual) -> Result<(), CudaError> {
+        let weights = Arc::clone(&self.weights);
+        let (shape, tokens) = (&weights.shape, rows.extent.rows * rows.extent.width);
+        let (h, pitch) = (shape.hidden, shape.attention_row());
+        let matrix = |ptr, columns| Matrix::new(ptr, tokens, columns);
+        let qkv = self.scratch.buffer::<bf16>(tokens * pitch)?;
+        let mixed = self.scratch.buffer::<bf16>(tokens * shape.queries())?;
+        let all = Matrix::new(w.qkv.ptr(), pitch, h);
+        let (x, y, to) = (
+            matrix(rows.x, h),
+            matrix(rows.y, h),
+            matrix(qkv.ptr(), pitch),
+        );
+        self.gemm.multiply(&self.stream, y, all.t(), to, SET)?;
+        let norms = w.head_norms.as_ref().map(|[query, key]| HeadNorms {
+            query: query.ptr(),
+            key: key.ptr(),
+        });
+        self.attention
+            .turn(&self.stream, qkv.ptr(), rows.extent, norms)?;
+        self.attention.mix(
+            &self.stream,
+            qkv.ptr(),
+            mixed.ptr(),
+            rows.extent,
+            rows.lengths,
+        )?;
+        if shape.delta.is_some() {
+            let gates = Rows {
+                first: qkv.ptr().at(shape.qkv()..qkv.len()),
+                pitch,
+            };
+            self.ops
+                .gate_output(&self.stream, mixed.ptr(), gates, tokens, shape.queries())?;
+        }
+        let output = Matrix::new(w.output.ptr(), h, shape.queries());
+        let mixed = matrix(mixed.ptr(), shape.queries());
+        self.gemm.multiply(&self.stream, mixed, output.t(), x, ADD)
+    }
+
+    /// Adds what the delta rule mixes to the residual stream.
+    fn recur(&mut self, w: &DeltaWeights, rows: &Residual) -> Result<(), CudaError> {
+        let weights = Arc::clone(&self.weights);
+        let (shape, tokens) = (&weights.shape, rows.extent.rows * rows.extent.width);
+        let (Some(d), Some(kernels)) = (&shape.delta, &self.delta) else {
+            return Err(CudaError::Shape(
+                "a delta layer in a target without any".to_owned(),
+            ));
+        };
+        let (h, wide, pitch) = (shape.hidden, shape::projected(d), shape::projected_pitch(d));
+        let projections = self.scratch.buffer::<bf16>(tokens * pitch)?;
+        let read = self.scratch.buffer::<bf16>(tokens * d.value_width())?;
+        let all = Matrix::new(w.projections.ptr(), wide, h);
+        let y = Matrix::new(rows.y, tokens, h);
+        let to = Matrix::new(projections.ptr(), tokens, wide).with_pitch(pitch);
+        self.gemm.multiply(&self.stream, y, all.t(), to, SET)?;
+        kernels.mix(
+            &self.stream,
+            &self.scratch,
+            w,
+            projections.ptr(),
+            read.ptr(),
+            rows.extent,
+            rows.lengths,
+        )?;
+        let out = Matrix::new(w.out.ptr(), h, d.value_width());
+        let read = Matrix::new(read.ptr(), tokens, d.value_width());
+        let x = Matrix::new(rows.x, tokens, h);
+        self.gemm.multiply(&self.stream, read, out.t(), x, ADD)
+    }
+
     /// Runs the products that add to their result once without adding, so that the library's kernels for them can be timed: what they
     /// write is overwritten.
     fn choose_products(&mut self, rows: &Residual) -> Result<(), CudaError> {
@@ -303,7 +356,11 @@ impl CudaTarget {
             return Ok(());
         };
         let x = Matrix::new(rows.x, tokens, shape.hidden);
-        for (matrix, inner) in [(&w.output, shape.queries()), (&w.down, shape.inner)] {
+        let mixed = match &w.mixer {
+            Mixer::Attention(w) => (&w.output, shape.queries()),
+            Mixer::Delta(w) => (&w.out, w.out.len() / shape.hidden),
+        };
+        for (matrix, inner) in [mixed, (&w.down, shape.inner)] {
             let input = self.scratch.buffer::<bf16>(tokens * inner)?;
             self.ops.normals(&self.stream, input.ptr(), 1, 1.0)?;
             let input = Matrix::new(input.ptr(), tokens, inner);
@@ -343,6 +400,11 @@ impl CudaTarget {
     }
 }
 
+/// What is added to a norm's mean square, and to its weight.
+fn norm_of(shape: &TargetShape) -> (f32, f32) {
+    (shape.eps, shape.norm_offset)
+}
+
 /// The residual stream of a forward, and its normalised rows.
 struct Residual {
     x: Ptr<bf16>,
@@ -359,6 +421,11 @@ const SET: [f32; 2] = [1.0, 0.0];
 
 /// The result is added to what is there.
 const ADD: [f32; 2] = [1.0, 1.0];
+
+/// The text of a hybrid target's own kernels, by file, for a compiler without a device.
+pub fn hybrid_kernel_text(hybrid: &crate::model::Hybrid) -> (&'static str, String) {
+    (delta::FILE, delta::text(hybrid))
+}
 
 /// The texts of the target's kernels and of the checks of what it gives, for a compiler without a device.
 pub fn kernel_sources() -> [super::Source<'static>; 3] {

@@ -68,13 +68,13 @@ impl Ops {
         unsafe { launch.on(s) }
     }
 
-    /// y = norm(x) · weight for `rows` rows; x goes to `copy` too where it is given.
+    /// y = norm(x) · (offset + weight) for `rows` rows; x goes to `copy` too where it is given.
     pub(super) fn rms_norm(
         &self,
         s: &Stream,
         [x, weight, y]: [Ptr<bf16>; 3],
         rows: usize,
-        eps: f32,
+        (eps, offset): (f32, f32),
         copy: Option<Rows>,
     ) -> Result<(), CudaError> {
         let width = weight.len();
@@ -100,7 +100,8 @@ impl Ops {
         let launch = match copy {
             Some(to) => launch.ptr(to.first).long(to.pitch as u64),
             None => launch.null().long(0),
-        };
+        }
+        .float(offset);
         // SAFETY: as declared; lengths were checked.
         unsafe { launch.on(s) }
     }
@@ -148,6 +149,35 @@ impl Ops {
             .int(chunks);
         // SAFETY: as declared; lengths were checked.
         unsafe { launch.on(s) }
+    }
+
+    /// x · sigmoid(gate) in place for rows of `width` elements, whose gates are `pitch` apart.
+    pub(super) fn gate_output(
+        &self,
+        s: &Stream,
+        x: Ptr<bf16>,
+        gates: Rows,
+        rows: usize,
+        width: usize,
+    ) -> Result<(), CudaError> {
+        x.check("attention's result", rows * width)?;
+        check_rows(Some(gates), rows, width)?;
+        let chunks = width.div_ceil(8 * BLOCK);
+        let kernel = self.module.kernel("gate_output")?;
+        let launch = kernel
+            .launch([rows * chunks, 1, 1], BLOCK)
+            .ptr(x)
+            .ptr(gates.first)
+            .int(width)
+            .long(gates.pitch as u64)
+            .int(chunks);
+        // SAFETY: as declared; lengths were checked.
+        unsafe { launch.on(s) }
+    }
+
+    /// The kernel that normalises heads and turns their first dimensions alone.
+    pub(super) fn part_kernel(&self) -> Result<Kernel, CudaError> {
+        self.module.kernel("head_norm_rope_part")
     }
 
     /// The kernel that normalises and turns heads of width `dim`.

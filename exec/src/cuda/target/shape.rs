@@ -3,7 +3,7 @@
 use crate::cuda::gemm::WORKSPACE_BYTES;
 use crate::cuda::pool::round_up;
 use crate::cuda::{CudaError, cudnn};
-use crate::model::{Family, TargetConfig};
+use crate::model::{Family, Hybrid, LayerKind, TargetConfig};
 use shared::id::Bytes;
 
 /// Widths and counts of a decoder.
@@ -29,6 +29,10 @@ pub struct TargetShape {
     pub rates: Vec<f64>,
     /// Whether queries and keys are normalised head by head.
     pub head_norms: bool,
+    /// Added to every norm's stored weight but the delta layers'.
+    pub norm_offset: f32,
+    /// Gated delta layers between layers of attention, whose output is gated then.
+    pub delta: Option<Hybrid>,
 }
 
 impl TargetShape {
@@ -48,7 +52,15 @@ impl TargetShape {
             vocab: g.vocab_size,
             eps: g.rms_norm_eps as f32,
             rates: config.rotary.rates.clone(),
-            head_norms: config.family == Family::Qwen3,
+            head_norms: config.family != Family::Llama,
+            norm_offset: match config.family {
+                Family::Qwen3_5(_) => 1.0,
+                Family::Qwen3 | Family::Llama => 0.0,
+            },
+            delta: match &config.family {
+                Family::Qwen3_5(hybrid) => Some(hybrid.clone()),
+                Family::Qwen3 | Family::Llama => None,
+            },
         };
         shape.check()?;
         Ok(shape)
@@ -75,7 +87,21 @@ impl TargetShape {
             let problem = "the GPU kernels have 8, 16, 32, 64, 96, 128 and 256";
             return refuse("head_dim", self.head_dim, problem);
         }
-        if self.rates.len() * 2 != self.head_dim {
+        if let Some(delta) = &self.delta {
+            for (key, value) in [
+                ("linear_key_head_dim", delta.key_head_dim),
+                ("linear_value_head_dim", delta.value_head_dim),
+            ] {
+                if value % 4 != 0 || value > DELTA_DIM_MAX {
+                    let problem = "the GPU kernels need a multiple of 4, at most 128";
+                    return refuse(key, value, problem);
+                }
+            }
+            if !(2..=DELTA_TAPS_MAX).contains(&delta.conv_kernel) {
+                let problem = "the GPU kernels have 2 to 8";
+                return refuse("linear_conv_kernel_dim", delta.conv_kernel, problem);
+            }
+        } else if self.rates.len() * 2 != self.head_dim {
             let problem = "the GPU kernels turn whole heads";
             return refuse("turned dimensions", 2 * self.rates.len(), problem);
         }
@@ -97,42 +123,68 @@ impl TargetShape {
         self.queries() + 2 * self.keys()
     }
 
-    /// Elements of the buffers of one layer's weights.
-    pub(super) fn layer_buffers(&self) -> [usize; 8] {
-        let norm = if self.head_norms { self.head_dim } else { 0 };
-        [
-            self.hidden,
-            self.qkv() * self.hidden,
-            norm,
-            norm,
-            self.hidden * self.queries(),
-            self.hidden,
-            2 * self.inner * self.hidden,
-            self.hidden * self.inner,
-        ]
+    /// Elements of a token's row of queries, keys, values and, where the output is gated, its gates.
+    pub(super) fn attention_row(&self) -> usize {
+        match self.delta {
+            Some(_) => self.qkv() + self.queries(),
+            None => self.qkv(),
+        }
     }
 
-    /// What the weights take, in bf16, for `layers` layers (those above the last captured one may be left out).
+    /// What mixes the tokens in layer `n`.
+    pub(super) fn delta_of(&self, n: usize) -> Option<&Hybrid> {
+        let is_delta = |delta: &&Hybrid| delta.layers[n] == LayerKind::GatedDelta;
+        self.delta.as_ref().filter(is_delta)
+    }
+
+    /// Bytes of the buffers of layer `n`'s weights.
+    fn layer_bytes(&self, n: usize) -> u64 {
+        let h = self.hidden;
+        let piece = |elements: usize| round_up(2 * elements) as u64;
+        let wide = |elements: usize| round_up(4 * elements) as u64;
+        let mixer = match self.delta_of(n) {
+            Some(d) => {
+                piece(projected(d) * h)
+                    + wide(d.conv_kernel * d.conv_width())
+                    + 2 * wide(d.value_heads)
+                    + piece(d.value_head_dim)
+                    + piece(h * d.value_width())
+            }
+            None => {
+                let norms = if self.head_norms { 2 } else { 0 };
+                piece(self.attention_row() * h)
+                    + norms * piece(self.head_dim)
+                    + piece(h * self.queries())
+            }
+        };
+        mixer + 2 * piece(h) + piece(2 * self.inner * h) + piece(h * self.inner)
+    }
+
+    /// What the weights take, in bf16, for the first `layers` layers (those above the last captured one may be left out).
     pub fn weight_bytes(&self, layers: usize, tied: bool, head: bool) -> Bytes {
         let piece = |elements: usize| round_up(2 * elements) as u64;
-        let layer: u64 = self.layer_buffers().into_iter().map(piece).sum();
+        let all: u64 = (0..layers).map(|n| self.layer_bytes(n)).sum();
         let tables = 1 + u64::from(head && !tied);
-        Bytes(layer * layers as u64 + tables * piece(self.vocab * self.hidden) + piece(self.hidden))
+        Bytes(all + tables * piece(self.vocab * self.hidden) + piece(self.hidden))
     }
 
     /// What one worker's forward needs beside weights and hidden states, for microbatches of up to `tokens` padded tokens in rows of up
     /// to `width`.
     pub fn scratch_bytes(&self, tokens: usize, width: usize) -> Bytes {
         let piece = |elements: usize| round_up(2 * elements);
-        let attention = piece(tokens * self.qkv())
+        let attention = piece(tokens * self.attention_row())
             + piece(tokens * self.queries())
             + round_up(4 * tokens * self.heads);
         let feed_forward = piece(tokens * 2 * self.inner) + piece(tokens * self.inner);
         let rows = 2 * piece(tokens * self.hidden);
         let table = round_up(8 * width * self.head_dim / 2) + round_up(8 * self.rates.len());
         let words = 2 * round_up(4 * tokens);
+        let mixer = match &self.delta {
+            Some(d) => attention.max(delta_bytes(d, tokens, width)),
+            None => attention,
+        };
         let all = rows
-            + attention.max(feed_forward)
+            + mixer.max(feed_forward)
             + table
             + words
             + WORKSPACE_BYTES
@@ -140,6 +192,50 @@ impl TargetShape {
         Bytes(all as u64)
     }
 }
+
+/// Elements of a token's projections in a delta layer: queries, keys, values, gates, strengths and decays.
+pub(super) fn projected(d: &Hybrid) -> usize {
+    d.conv_width() + d.value_width() + 2 * d.value_heads
+}
+
+/// The same from row to row: rows begin at 16 bytes.
+pub(super) fn projected_pitch(d: &Hybrid) -> usize {
+    projected(d).next_multiple_of(8)
+}
+
+/// Tokens of a chunk of the delta rule.
+pub(super) const CHUNK: usize = 64;
+
+/// Places for tokens that go through the delta rule together, whole chunks a row; longer microbatches go by rows.
+pub(super) fn delta_places(tokens: usize, width: usize) -> usize {
+    tokens
+        .next_multiple_of(CHUNK)
+        .max(width.next_multiple_of(CHUNK))
+}
+
+/// Widths of heads as the tensor cores take them.
+pub(super) fn padded(width: usize) -> usize {
+    width.next_multiple_of(16)
+}
+
+/// What a delta layer needs at a time.
+fn delta_bytes(d: &Hybrid, tokens: usize, width: usize) -> usize {
+    let piece = |elements: usize| round_up(2 * elements);
+    let places = delta_places(tokens, width) * d.value_heads;
+    piece(tokens * projected_pitch(d))
+        + piece(tokens * d.conv_width())
+        + piece(tokens * d.value_width())
+        + piece(places * padded(d.key_head_dim))
+        + piece(places * padded(d.value_head_dim))
+        + piece(places * CHUNK)
+        + round_up(4 * places)
+}
+
+/// Widest head of a delta layer: its tiles fill shared memory.
+const DELTA_DIM_MAX: usize = 128;
+
+/// Most tokens that a delta layer's convolution sees.
+const DELTA_TAPS_MAX: usize = 8;
 
 /// Widest row that a norm's block holds.
 const HIDDEN_MAX: usize = 32_768;

@@ -2,14 +2,14 @@
 //!
 //! The state keeps sums so that decisions are cheap. Here each sum is taken again from the single microbatches and workers.
 
-use super::{Core, Life, Phase, Presence, State, Status, TargetTask, Use};
+use super::{Actions, Core, DrafterState, Life, Phase, Presence, State, Status, TargetTask, Use};
 use crate::id::{Bytes, DrafterId, MicrobatchId, TargetId};
 use crate::policy::{Assignment, Barrier, Queue};
 
 /// A promise, and whether it is kept.
 type Rule = (&'static str, fn(&Core) -> bool);
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 19] = [
     (
         "every microbatch is open, part of the weights, given up or skipped",
         is_conserved,
@@ -65,12 +65,20 @@ const RULES: [Rule; 17] = [
     ),
     ("idle workers are listed once", idle_lists_agree),
     (
+        "drafters that are there, train or apply a step are as many as counted",
+        counts_drafters,
+    ),
+    (
         "the step under way is not ahead of what was trained",
         steps_are_in_order,
     ),
     (
         "once all workers are told to stop nothing is left",
         the_end_is_clean,
+    ),
+    (
+        "a settled core stays settled when it looks at everything again",
+        is_settled,
     ),
 ];
 
@@ -186,10 +194,11 @@ fn lanes_hold_the_queued(core: &Core) -> bool {
     let state = core.state();
     let mut waiting: Vec<_> = state.lanes.iter().flatten().copied().collect();
     waiting.sort_unstable();
+    let count = waiting.len();
     let queued = lives(state)
         .filter(|(_, life)| life.status == Status::Queued)
         .map(|(id, _)| id);
-    waiting.into_iter().eq(queued)
+    state.waiting as usize == count && waiting.into_iter().eq(queued)
 }
 
 fn lanes_are_in_order(core: &Core) -> bool {
@@ -312,6 +321,15 @@ fn idle_lists_agree(core: &Core) -> bool {
             .all(|d| state.drafters[d.index()].is_present())
 }
 
+fn counts_drafters(core: &Core) -> bool {
+    let state = core.state();
+    let count =
+        |is: &dyn Fn(&DrafterState) -> bool| state.drafters.iter().filter(|d| is(d)).count() as u32;
+    state.drafters_present == count(&|d| d.is_present())
+        && state.drafters_training == count(&|d| d.training.is_some())
+        && state.drafters_applying == count(&|d| d.applying)
+}
+
 fn steps_are_in_order(core: &Core) -> bool {
     let state = core.state();
     let step_of = |id: &MicrobatchId| core.plan().step_of[id.index()];
@@ -322,7 +340,9 @@ fn steps_are_in_order(core: &Core) -> bool {
     let planned = &state.lives[start as usize..end as usize];
     let settled = planned.iter().filter(|life| !life.status.is_untaken());
     let is_over = state.phase == Phase::Finished;
+    let failed = planned.iter().filter(|life| life.status == Status::Failed);
     (is_over || state.step_taken as usize == settled.count())
+        && (is_over || state.step_failed as usize == failed.count())
         && state.drafters.iter().all(|d| {
             let now = d.trained.iter().chain(&d.training);
             now.clone().all(|id| step_of(id) == state.step) && d.ready.iter().is_sorted()
@@ -342,6 +362,14 @@ fn the_end_is_clean(core: &Core) -> bool {
             && state.hs.alive == Use::default()
             && state.targets.iter().all(|t| nobody(t.presence))
             && state.drafters.iter().all(|d| nobody(d.presence))
+}
+
+/// Settling looks at what an event has touched. Here it is told that everything was.
+fn is_settled(core: &Core) -> bool {
+    let (mut again, mut out) = (core.clone(), Actions::new());
+    again.touched.everything();
+    again.settle(&mut out);
+    out.is_empty() && again.state == core.state
 }
 
 #[cfg(test)]

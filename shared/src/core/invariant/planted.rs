@@ -119,7 +119,7 @@ fn find(state: &State, status: Status) -> usize {
 /// A way to break a promise: (part of the promise, what to tamper with).
 type Plant = (&'static str, fn(&mut State));
 
-const PLANTS: [Plant; 21] = [
+const PLANTS: [Plant; 23] = [
     ("is open, part of the weights", |s| s.open -= 1),
     ("untaken microbatches", |s| s.untaken += 1),
     ("untaken microbatches", |s| s.untaken_of_bucket.swap(0, 1)),
@@ -172,6 +172,8 @@ const PLANTS: [Plant; 21] = [
     ("not yet counted out", |s| s.samples_in_flight += 1),
     ("listed once", |s| s.idle_drafters.extend([DrafterId(1); 2])),
     ("listed once", |s| s.holding.push_back(TargetId(0))),
+    ("as many as counted", |s| s.drafters_present += 1),
+    ("as many as counted", |s| s.drafters_training += 1),
     ("nothing is left", |s| {
         s.phase = Phase::Finished;
         s.idle_targets.clear();
@@ -218,8 +220,22 @@ fn a_step_out_of_order_is_reported() {
 }
 
 #[test]
+fn what_settling_left_undone_is_reported() {
+    let mut core = advanced("composed");
+    let is_idle = |t: &crate::core::TargetState| t.task == TargetTask::Idle;
+    assert!(core.state.targets.iter().any(is_idle), "somebody waits");
+    core.policy.depth_total = None;
+    core.caps = crate::core::rules::Caps::of(&core.policy);
+    assert!(check(&core).unwrap_err().contains("stays settled"));
+}
+
+#[test]
 fn every_promise_is_broken_by_some_plant() {
-    let by_hand = ["under every cap", "ahead of what was trained"];
+    let by_hand = [
+        "under every cap",
+        "ahead of what was trained",
+        "stays settled",
+    ];
     for (rule, _) in RULES {
         let parts = PLANTS.iter().map(|(part, _)| *part).chain(by_hand);
         assert!(

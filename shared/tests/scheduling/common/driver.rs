@@ -1,7 +1,7 @@
 //! A driver in forty lines of logic: an event list by (time, number), spans by stage, and faults at chosen moments.
 
 use super::{Fault, Kind, Times, Worker};
-use shared::core::{Action, Actions, Core, Event, Outcome, Presence, Stall, check};
+use shared::core::{Action, Actions, Activity, Core, Event, Outcome, Presence, Stall, check};
 use shared::draw::Stream;
 use shared::id::{DrafterId, MicrobatchId, TargetId};
 use shared::metrics::{Detail, Meter, Metrics};
@@ -40,6 +40,7 @@ pub(crate) struct Driver {
     actions: Actions,
     meter: Meter,
     watch: Option<fn(&Core)>,
+    activities: Vec<Activity>,
 }
 
 impl Driver {
@@ -59,6 +60,7 @@ impl Driver {
             number: 0,
             actions: Actions::new(),
             watch: None,
+            activities: Vec::new(),
         }
     }
 
@@ -142,6 +144,7 @@ impl Driver {
                 self.core.state()
             );
         }
+        self.check_untouched();
         if let Some(watch) = self.watch {
             watch(&self.core);
         }
@@ -152,6 +155,32 @@ impl Driver {
         }
         actions.clear();
         self.actions = actions;
+    }
+
+    /// Who was not touched by the event does what it did: metrics look at nobody else.
+    fn check_untouched(&mut self) {
+        let core = &self.core;
+        let targets = (0..core.state().targets.len()).map(TargetId::from_index);
+        let drafters = (0..core.state().drafters.len()).map(DrafterId::from_index);
+        let targets = targets.map(|t| {
+            let is_touched = core.touched_targets().any(|touched| touched == t);
+            (t.to_string(), core.target_activity(t), is_touched)
+        });
+        let drafters = drafters.map(|d| {
+            let is_touched = core.touched_drafters().any(|touched| touched == d);
+            (d.to_string(), core.drafter_activity(d), is_touched)
+        });
+        let mut activities = Vec::with_capacity(self.activities.len());
+        for (i, (worker, activity, is_touched)) in targets.chain(drafters).enumerate() {
+            let before = self.activities.get(i);
+            assert!(
+                is_touched || before == Some(&activity),
+                "{worker} was not touched, and goes from {before:?} to {activity:?}\n{}",
+                self.last_lines()
+            );
+            activities.push(activity);
+        }
+        self.activities = activities;
     }
 
     fn last_lines(&self) -> String {

@@ -9,10 +9,10 @@ use shared::policy::{Admission, Release};
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = losses();
     cases.extend(tandems());
-    cases.extend(SHAPES.iter().flat_map(|&shape| {
+    cases.extend(SHAPES.iter().zip(ITEMS).flat_map(|(&shape, items)| {
         [
-            of_shape(shape, "pipeline_NKM_BAS", Admission::Block),
-            of_shape(shape, "pipeline_NKM_credit", Admission::Reserve),
+            of_shape(shape, items, "pipeline_NKM_BAS", Admission::Block),
+            of_shape(shape, items, "pipeline_NKM_credit", Admission::Reserve),
         ]
     }));
     cases
@@ -32,24 +32,29 @@ fn lossy(mean_between_ms: f64, servers: u16, places: u32) -> Line {
 }
 
 fn losses() -> Vec<Case> {
-    let lost = measure("P_block", Run::blocked_targets).out_of(1.0);
+    let lost = measure("P_block", Run::blocked_targets)
+        .out_of(1.0)
+        .as_drawn();
     let one = vec![
         lost,
-        measure("throughput", Run::throughput),
+        measure("throughput", Run::throughput).as_drawn(),
         measure("L", in_system),
         measure("W", Run::stay),
     ];
-    let none = vec![lost, measure("mean_busy_servers", Run::busy_drafters)];
+    let none = vec![
+        lost,
+        measure("mean_busy_servers", Run::busy_drafters).as_drawn(),
+    ];
     let several = vec![
         lost,
-        measure("throughput", Run::throughput),
+        measure("throughput", Run::throughput).as_drawn(),
         measure("L", in_system),
         measure("Lq", |r| in_system(r) - r.busy_drafters()),
         measure("Wq_accepted", Run::wait),
     ];
     vec![
         sampled("MM1K", "", LOSS, lossy(1.0 / 1.2, 1, 12), 400_000, one),
-        sampled("MMcc_ErlangB", "", LOSS, lossy(0.25, 5, 5), 200_000, none),
+        sampled("MMcc_ErlangB", "", LOSS, lossy(0.25, 5, 5), 400_000, none),
         sampled("MMcK", "", LOSS, lossy(0.2, 5, 17), 1_500_000, several),
     ]
 }
@@ -65,9 +70,13 @@ fn tandems() -> Vec<Case> {
             ..Line::new((1, law(1.0 / rate)), Some(buffer + 1), (1, law(1.0)))
         };
         let before = after.clone().with_credits(buffer + 1);
-        let mut measures = vec![measure("throughput", Run::throughput)];
+        let mut measures = vec![measure("throughput", Run::throughput).as_drawn()];
         if buffer == 12 {
-            measures.push(measure("P_station2_starved", Run::starved_drafters).out_of(1.0));
+            measures.push(
+                measure("P_station2_starved", Run::starved_drafters)
+                    .out_of(1.0)
+                    .as_drawn(),
+            );
         }
         let how = "admission = reserve: a target asks for its slot before the forward";
         cases.push(sampled(
@@ -75,11 +84,15 @@ fn tandems() -> Vec<Case> {
             parameters.clone(),
             how,
             before,
-            200_000,
+            400_000,
             measures.clone(),
         ));
         if buffer == 12 {
-            measures.push(measure("P_station1_blocked", Run::blocked_targets).out_of(1.0));
+            measures.push(
+                measure("P_station1_blocked", Run::blocked_targets)
+                    .out_of(1.0)
+                    .as_drawn(),
+            );
         }
         let how = "admission = block: a target asks for its slot after the forward and holds the hidden states";
         cases.push(sampled(
@@ -87,7 +100,7 @@ fn tandems() -> Vec<Case> {
             parameters,
             how,
             after,
-            200_000,
+            400_000,
             measures,
         ));
     }
@@ -102,6 +115,9 @@ pub(super) const SHAPES: [(u16, u32, u16, f64, f64); 4] = [
     (6, 4, 2, 60.0, 20.0),
 ];
 
+/// Microbatches of each: where little waits, its mean varies most.
+const ITEMS: [u32; 4] = [1_400_000, 4_000_000, 700_000, 1_600_000];
+
 /// The beginning of a shape's parameters in the table.
 pub(super) fn parameters(shape: (u16, u32, u16, f64, f64)) -> String {
     let (targets, store, drafters, forward, train) = shape;
@@ -110,7 +126,12 @@ pub(super) fn parameters(shape: (u16, u32, u16, f64, f64)) -> String {
     )
 }
 
-fn of_shape(shape: (u16, u32, u16, f64, f64), name: &'static str, admission: Admission) -> Case {
+fn of_shape(
+    shape: (u16, u32, u16, f64, f64),
+    items: u32,
+    name: &'static str,
+    admission: Admission,
+) -> Case {
     let (targets, store, drafters, forward, train) = shape;
     let law = Law::exponential;
     let line = Line {
@@ -123,11 +144,15 @@ fn of_shape(shape: (u16, u32, u16, f64, f64), name: &'static str, admission: Adm
         Admission::Reserve => (in_system, "admission = reserve"),
     };
     let measures: Vec<Measure> = vec![
-        measure("throughput", Run::throughput),
+        measure("throughput", Run::throughput).as_drawn(),
         measure("mean_store", stored),
         measure("mean_wait_in_store", Run::wait),
-        measure("mean_starved_drafters", Run::starved_drafters).out_of(drafters.into()),
-        measure("mean_held_targets", Run::blocked_targets).out_of(targets.into()),
+        measure("mean_starved_drafters", Run::starved_drafters)
+            .out_of(drafters.into())
+            .as_drawn(),
+        measure("mean_held_targets", Run::blocked_targets)
+            .out_of(targets.into())
+            .as_drawn(),
     ];
-    sampled(name, parameters(shape), how, line, 2_000_000, measures)
+    sampled(name, parameters(shape), how, line, items, measures)
 }

@@ -8,7 +8,7 @@ use shared::policy::Barrier;
 use shared::time::Span;
 
 pub(super) fn cases() -> Vec<Case> {
-    let step = measure("mean_step", Run::mean_step);
+    let step = measure("mean_step", Run::mean_step).as_drawn();
     let busy = measure("barrier_efficiency", |r| r.busy_drafters() / r.drafters);
     let how = "barrier = all, with drafters that never lack work";
     vec![
@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
             "M=3 drafters; 1 exponential",
             how,
             line(1),
-            400_000,
+            1_000_000,
             vec![step],
         ),
         sampled(
@@ -25,8 +25,8 @@ pub(super) fn cases() -> Vec<Case> {
             "M=3 drafters; 4 exponential",
             how,
             line(4),
-            400_000,
-            vec![step, busy.out_of(1.0)],
+            1_000_000,
+            vec![step, busy.out_of(1.0).as_drawn()],
         ),
     ]
 }

@@ -1,0 +1,220 @@
+//! What the event under way has touched, so that settling looks at nothing else.
+//!
+//! Whoever changes a worker gets at it through [`Core::target_mut`] or [`Core::drafter_mut`] and so cannot forget to say it; whoever
+//! changes what all of one kind depend on touches all of them. A stage of settling runs when something it reads has changed: it is due.
+
+use super::{Core, DrafterState, TargetState};
+use crate::id::{DrafterId, TargetId};
+
+/// A stage of settling. They run in this order, round and round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Slots are granted to hidden states that targets hold.
+    Admit,
+    /// Idle targets begin their next microbatch.
+    Feed,
+    /// A pool is dealt to the drafters.
+    Deal,
+    /// Drafters with room take hidden states.
+    Take,
+    /// Idle drafters train.
+    Train,
+    /// Optimizer steps are applied.
+    Apply,
+}
+
+impl Stage {
+    pub(super) const ALL: [Self; 6] = [
+        Self::Admit,
+        Self::Feed,
+        Self::Deal,
+        Self::Take,
+        Self::Train,
+        Self::Apply,
+    ];
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// Workers touched since the event began, and the stages due.
+#[derive(Clone, Debug)]
+pub(super) struct Touched {
+    due: u8,
+    /// Stages that this run's policy has.
+    possible: u8,
+    /// Stages that come later in the round under way.
+    ahead: u8,
+    pub(super) targets: WorkerSet,
+    pub(super) drafters: WorkerSet,
+}
+
+impl Touched {
+    /// `deals` says whether there is a pool to deal from.
+    pub(super) fn new(targets: usize, drafters: usize, deals: bool) -> Self {
+        let all = Stage::ALL.iter().fold(0, |all, stage| all | stage.bit());
+        Self {
+            due: 0,
+            possible: if deals { all } else { all & !Stage::Deal.bit() },
+            ahead: all,
+            targets: WorkerSet::new(targets),
+            drafters: WorkerSet::new(drafters),
+        }
+    }
+
+    /// A new event begins.
+    pub(super) fn clear(&mut self) {
+        (self.due, self.ahead) = (0, u8::MAX);
+        self.targets.clear();
+        self.drafters.clear();
+    }
+
+    /// Makes stages due.
+    #[inline]
+    pub(super) fn due(&mut self, stages: &[Stage]) {
+        let bits = stages.iter().fold(0, |bits, stage| bits | stage.bit());
+        self.due |= bits & self.possible;
+    }
+
+    /// The next stage due, going round; it is due no more.
+    #[inline]
+    pub(super) fn next_due(&mut self) -> Option<Stage> {
+        let later = self.due & self.ahead;
+        let among = if later == 0 { self.due } else { later };
+        let stage = *Stage::ALL.get(among.trailing_zeros() as usize)?;
+        self.due &= !stage.bit();
+        self.ahead = !(stage.bit() | (stage.bit() - 1));
+        Some(stage)
+    }
+
+    /// Anything may have become possible for anybody.
+    pub(super) fn everything(&mut self) {
+        self.due(&Stage::ALL);
+        self.ahead = u8::MAX;
+        self.targets.fill();
+        self.drafters.fill();
+    }
+
+    /// What all drafters depend on has changed: the step, or the work that is left.
+    pub(super) fn all_drafters(&mut self) {
+        self.due(&[Stage::Deal, Stage::Take, Stage::Train, Stage::Apply]);
+        self.drafters.fill();
+    }
+}
+
+impl Core {
+    /// A target that changes.
+    pub(super) fn target_mut(&mut self, target: TargetId) -> &mut TargetState {
+        self.touched.targets.insert(target.index());
+        &mut self.state.targets[target.index()]
+    }
+
+    /// A drafter that changes.
+    pub(super) fn drafter_mut(&mut self, drafter: DrafterId) -> &mut DrafterState {
+        self.touched.drafters.insert(drafter.index());
+        &mut self.state.drafters[drafter.index()]
+    }
+
+    /// Targets whose activity the last event may have changed; all others do what they did.
+    pub fn touched_targets(&self) -> impl Iterator<Item = TargetId> {
+        self.touched.targets.iter().map(TargetId::from_index)
+    }
+
+    /// Drafters whose activity the last event may have changed; all others do what they did.
+    pub fn touched_drafters(&self) -> impl Iterator<Item = DrafterId> {
+        self.touched.drafters.iter().map(DrafterId::from_index)
+    }
+}
+
+/// A set of workers of one kind: a bit each.
+#[derive(Clone, Debug)]
+pub(super) struct WorkerSet {
+    words: Vec<u64>,
+    workers: usize,
+}
+
+impl WorkerSet {
+    fn new(workers: usize) -> Self {
+        Self {
+            words: vec![0; workers.div_ceil(64)],
+            workers,
+        }
+    }
+
+    fn clear(&mut self) {
+        match &mut self.words[..] {
+            // One box: no call for one word.
+            [word] => *word = 0,
+            words => words.fill(0),
+        }
+    }
+
+    pub(super) fn fill(&mut self) {
+        self.words.fill(u64::MAX);
+        let rest = self.workers % 64;
+        if let Some(last) = self.words.last_mut().filter(|_| rest > 0) {
+            *last = (1 << rest) - 1;
+        }
+    }
+
+    fn insert(&mut self, worker: usize) {
+        self.words[worker / 64] |= 1 << (worker % 64);
+    }
+
+    pub(super) fn contains(&self, worker: usize) -> bool {
+        self.words[worker / 64] & (1 << (worker % 64)) != 0
+    }
+
+    /// Its members, lowest first.
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        let mut members = Members::default();
+        std::iter::from_fn(move || members.next(self))
+    }
+}
+
+/// Goes through a set, lowest first, while others may change it: a word's members are those it had when the word was reached.
+#[derive(Default)]
+pub(super) struct Members {
+    left: u64,
+    words: usize,
+}
+
+impl Members {
+    #[inline]
+    pub(super) fn next(&mut self, set: &WorkerSet) -> Option<usize> {
+        while self.left == 0 {
+            self.left = *set.words.get(self.words)?;
+            self.words += 1;
+        }
+        let bit = self.left.trailing_zeros() as usize;
+        self.left &= self.left - 1;
+        Some((self.words - 1) * 64 + bit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_every_word_come_lowest_first() {
+        let mut set = WorkerSet::new(130);
+        for worker in [129, 0, 64, 63] {
+            set.insert(worker);
+        }
+        assert!(set.iter().eq([0, 63, 64, 129]));
+        assert!(set.contains(64) && !set.contains(65));
+        set.fill();
+        assert!(set.iter().eq(0..130));
+        set.clear();
+        assert_eq!(set.iter().next(), None);
+    }
+
+    #[test]
+    fn a_whole_word_of_workers_is_filled() {
+        let mut set = WorkerSet::new(64);
+        set.fill();
+        assert_eq!(set.iter().count(), 64);
+    }
+}
