@@ -139,8 +139,15 @@ fn weights_for_another_device_stay_as_they_are_stored() {
     );
     assert_eq!(stored.weights().len(), wide.weights().len());
     let file = candle_core::safetensors::load(data(DIR).join("model.safetensors"), &Device::Cpu);
-    let narrow = file.unwrap().values().filter(|t| t.dtype() == DType::BF16).count();
-    let kept = stored.weights().values().filter(|t| t.dtype() == DType::BF16);
+    let narrow = file
+        .unwrap()
+        .values()
+        .filter(|t| t.dtype() == DType::BF16)
+        .count();
+    let kept = stored
+        .weights()
+        .values()
+        .filter(|t| t.dtype() == DType::BF16);
     assert!(kept.count() > 0 && narrow > 0);
     for (name, tensor) in wide.weights() {
         let same = stored.weights()[name].to_dtype(DType::F32).unwrap();
