@@ -186,6 +186,28 @@ const KNOBS: &[Knob] = &[
         Nothing,
     ),
     (
+        "hardware.sharing.kernel_ratio",
+        &[
+            "hardware.gpus = 1",
+            "hardware.sharing.rates = [{ forwards = 1, trains = 1, forward_rate = 0.5, train_rate = 0.4 }]",
+            "policy.targets = 1",
+            "policy.drafters = 1",
+        ],
+        ["0.5", "2.0"],
+        Trace,
+    ),
+    (
+        "hardware.host_pinned.compute_rate",
+        &[
+            "hardware.gpus = 1",
+            "hardware.sharing.rates = []",
+            "policy.placement = 'host'",
+            "policy.transport = 'host-pinned'",
+        ],
+        ["1.0", "0.5"],
+        Trace,
+    ),
+    (
         "hardware.sharing.rates",
         &["hardware.gpus = 1"],
         [
