@@ -93,7 +93,7 @@ mod tests {
         // y = 10 + 3 c exactly, and the draws were off by 0.5 on average.
         let control = vec![-0.5, 0.0, 1.0, 1.5];
         let values: Vec<f64> = control.iter().map(|c| 10.0 + 3.0 * c).collect();
-        let found = interval(&values, &[control.clone()]);
+        let found = interval(&values, std::slice::from_ref(&control));
         assert!((found.mean - 10.0).abs() < 1e-12 && found.half_width < 1e-6);
         // A control that says the same again, and one that never varies, change nothing.
         let twice = control.iter().map(|c| 2.0 * c).collect();

@@ -207,7 +207,7 @@ fn least_squares<const N: usize>(
         .iter()
         .map(|&i| column(i).map(|x| x * x).sum::<f64>().sqrt())
         .collect();
-    if scales.iter().any(|scale| *scale == 0.0) {
+    if scales.contains(&0.0) {
         return None;
     }
     let dot = |a: usize, b: usize| -> f64 {

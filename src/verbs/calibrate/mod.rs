@@ -267,7 +267,7 @@ fn links(
             Some((other, ..)) => (latency + other) / 2.0,
             None => latency,
         };
-        links.entry(measurement.transport).or_insert(Link {
+        links.entry(measurement.transport).or_insert_with(|| Link {
             bandwidth,
             bandwidth_in: both
                 .get(1)

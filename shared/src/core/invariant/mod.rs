@@ -341,8 +341,10 @@ fn steps_are_in_order(core: &Core) -> bool {
     let settled = planned.iter().filter(|life| !life.status.is_untaken());
     let is_over = state.phase == Phase::Finished;
     let failed = planned.iter().filter(|life| life.status == Status::Failed);
-    (is_over || state.step_taken as usize == settled.count())
-        && (is_over || state.step_failed as usize == failed.count())
+    let is_counted = is_over
+        || state.step_taken as usize == settled.count()
+            && state.step_failed as usize == failed.count();
+    is_counted
         && state.drafters.iter().all(|d| {
             let now = d.trained.iter().chain(&d.training);
             now.clone().all(|id| step_of(id) == state.step) && d.ready.iter().is_sorted()
