@@ -27,9 +27,10 @@ use shared::id::Bytes;
 /// Steps that drafters learn together.
 const STEPS: u64 = 20;
 
-/// Relative L2 distance after them between weights of drafters that add their microbatches in different order: f32 sums of four parts
-/// differ by some 1e-7, and AdamW's first steps move every weight by the learning rate whatever the gradient's size.
-const WEIGHTS: f64 = 1e-4;
+/// Relative L2 distance after them between weights of drafters that add their microbatches in different order. f32 sums of four parts
+/// differ by some 1e-7, but AdamW's first steps move a weight by the learning rate whatever its gradient's size, so gradients near zero
+/// part ways: 7.5e-4 was measured, a hundredth of what is learned meanwhile.
+const WEIGHTS: f64 = 2e-3;
 
 /// All GPUs there are.
 fn gpus() -> Vec<Arc<Gpu>> {
