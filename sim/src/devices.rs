@@ -55,7 +55,7 @@ struct Running {
 /// Speeds by how many forwards and trainings are under way.
 #[derive(Clone, Debug)]
 struct Speeds {
-    /// [forwards][trains], each to its most.
+    /// `[forwards][trains]`, each to its most.
     table: Vec<(f64, f64)>,
     trains: usize,
     kernel_ratio: Option<f64>,

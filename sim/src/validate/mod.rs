@@ -7,7 +7,7 @@
 //!
 //! A stochastic value is confirmed when it lies in the 99 % interval over independent replications and that interval is under 1 % wide.
 //! Run lengths are chosen for that; where queues are open, what replications' own draws were off from their known expectations is regressed
-//! out first ([`estimate`]). A value outside is looked at again on fresh seeds, four times as long: once in a hundred it is chance.
+//! out first (`estimate`). A value outside is looked at again on fresh seeds, four times as long: once in a hundred it is chance.
 //! Values without chance are exact. On every run, [`LAWS`] are checked in whole nanoseconds.
 
 mod case;
