@@ -7,7 +7,8 @@
 
 mod cases;
 
-use cases::{Case, Checksum, cpu_seconds, median, pipeline, reference, words};
+use cases::{Case, cpu_seconds, median, pipeline, reference, words};
+use sim::validate::Checksum;
 use std::path::Path;
 use std::process::Command;
 
@@ -71,7 +72,7 @@ fn main() {
     let presets = ["composed", "bucketed", "drafter-queues", "staged-fifo"];
     let references = presets.map(|name| (format!("reference, {name}"), reference(name)));
 
-    let sum = Checksum::of(&line, MICROBATCHES);
+    let sum = line.checksum(MICROBATCHES);
     let mut table: Vec<Row> = Vec::new();
     for round in 0..rounds {
         let others = OTHERS.iter().filter_map(|other| {

@@ -7,12 +7,13 @@
 #[path = "../benches/cases/mod.rs"]
 mod cases;
 
-use cases::{Checksum, pipeline, recorded};
+use cases::{pipeline, recorded};
+use sim::validate::Checksum;
 
 #[test]
 fn the_pipeline_of_other_frameworks_is_replayed_to_the_nanosecond() {
     assert_eq!(
-        Checksum::of(&pipeline(&recorded()), 20_000),
+        pipeline(&recorded()).checksum(20_000),
         Checksum {
             makespan: 228_992_358_205,
             blocked: 32_180_257_656,

@@ -4,8 +4,6 @@
 //! travels. `reference` is the reference scenario's shape: hidden states travel, steps end at a barrier.
 #![allow(dead_code, unused_imports, reason = "each benchmark uses some of it")]
 
-mod checksum;
-
 use shared::core::{Action, Core, Event};
 use shared::draw::{Seed, Stream};
 use shared::id::{BucketId, Bytes};
@@ -13,6 +11,7 @@ use shared::metrics::{Detail, Meter};
 use shared::plan::{Edges, FormationBuilder, MixRule, OrderSpec, Ordering, Plan, Tail};
 use shared::policy::{Barrier, Placement, Policy, Release, Transport, preset};
 use shared::time::{Span, Time};
+use sim::validate::Checksum;
 use sim::{Devices, FaultList, Links, Machine, Nobody, Resolved, ServiceTimes, prepare, simulate};
 use std::sync::Arc;
 
@@ -24,11 +23,14 @@ pub(crate) struct Case {
     links: Links,
 }
 
-pub(crate) use checksum::Checksum;
-
 const GRAD_ACCUM: u32 = 4;
 
 impl Case {
+    /// What all implementations of the pipeline agree on, up to the `until`-th microbatch trained.
+    pub(crate) fn checksum(&self, until: u32) -> Checksum {
+        Checksum::of(&mut self.core(), self.machine(), until)
+    }
+
     fn core(&self) -> Core {
         let policy = self.policy.clone();
         Core::new(Arc::clone(&self.plan), policy, GRAD_ACCUM, Seed(0))

@@ -24,4 +24,5 @@ pub use case::{Case, Effort, Finding, Report, Verdict, WIDTH_MAX};
 pub use cases::{OUT_OF_SCOPE, suite};
 pub use estimate::CONFIDENCE;
 pub use laws::LAWS;
+pub use pipeline::Checksum;
 pub use reference::{Exact, rows};

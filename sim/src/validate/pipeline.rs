@@ -16,19 +16,19 @@ use shared::policy::{Barrier, Placement, Policy, Release, Transport, preset};
 use shared::time::{Span, Time};
 use std::sync::Arc;
 
-/// What the others agree on.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Checksum {
-    /// End of the last training. (ns)
-    pub(super) makespan: u64,
+/// The five integers that all implementations of a pipeline of 5 targets and 3 drafters must agree on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checksum {
+    /// Until the last microbatch counted is trained. (ns)
+    pub makespan: u64,
     /// Time for which targets held hidden states without a slot. (ns)
-    pub(super) blocked: u64,
+    pub blocked: u64,
     /// Time for which drafters lacked work. (ns)
-    pub(super) starved: u64,
+    pub starved: u64,
     /// The integral of slots over time. (slots x ns)
-    pub(super) area: u64,
+    pub area: u64,
     /// Optimizer steps.
-    pub(super) steps: u64,
+    pub steps: u64,
 }
 
 /// The five integers.
@@ -41,6 +41,8 @@ pub(super) const EXPECTED: Checksum = Checksum {
 };
 
 const MICROBATCHES: u32 = 20_000;
+
+const TARGETS: usize = 5;
 
 /// Sums what has ended by the time the `until`-th microbatch is trained.
 struct Counter {
@@ -77,7 +79,7 @@ impl Counter {
         }
         self.sum.steps += u64::from(matches!(event, Event::StepApplied { .. }));
         for i in 0..self.workers.len() {
-            let now = match i.checked_sub(5) {
+            let now = match i.checked_sub(TARGETS) {
                 None => core.target_activity(TargetId::from_index(i)),
                 Some(d) => core.drafter_activity(DrafterId::from_index(d)),
             };
@@ -86,12 +88,30 @@ impl Counter {
                 let span = (at - since).as_ns();
                 match before {
                     Activity::Blocked => self.sum.blocked += span,
-                    Activity::Starved if i >= 5 => self.sum.starved += span,
+                    Activity::Starved if i >= TARGETS => self.sum.starved += span,
                     _ => {}
                 }
                 self.workers[i] = (now, at);
             }
         }
+    }
+}
+
+impl Checksum {
+    /// Runs `core` on `machine`, and sums up to the `until`-th microbatch trained.
+    pub fn of(core: &mut Core, machine: Machine<'_>, until: u32) -> Self {
+        let mut counter = Counter {
+            until,
+            trained: 0,
+            sum: Self::default(),
+            workers: vec![(Activity::Starved, Time::ZERO); TARGETS + 3],
+            waiting: (0, Time::ZERO),
+        };
+        let mut observe = |at: Time, event: &Event, _: &[Action], core: &Core| {
+            counter.record(at, event, core);
+        };
+        simulate(core, machine, &mut observe);
+        counter.sum
     }
 }
 
@@ -109,7 +129,6 @@ fn policy() -> Policy {
 
 /// Runs the pipeline and sums up.
 pub(super) fn replay() -> Checksum {
-    let until = MICROBATCHES;
     let words: Vec<u64> = include_bytes!("../../tests/data/pipeline.bin")
         .chunks_exact(8)
         .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
@@ -146,21 +165,7 @@ pub(super) fn replay() -> Checksum {
         devices: crate::Devices::none(),
         faults: FaultList::default(),
     };
-    let mut counter = Counter {
-        until,
-        trained: 0,
-        sum: Checksum::default(),
-        workers: vec![(Activity::Starved, Time::ZERO); 8],
-        waiting: (0, Time::ZERO),
-    };
-    simulate(
-        &mut core,
-        machine,
-        &mut |at: Time, event: &Event, _: &[Action], core: &Core| {
-            counter.record(at, event, core);
-        },
-    );
-    counter.sum
+    Checksum::of(&mut core, machine, MICROBATCHES)
 }
 
 #[cfg(test)]
