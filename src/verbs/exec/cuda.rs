@@ -1,43 +1,34 @@
 //! The CUDA backend: what the CPU backend does, on NVIDIA GPUs.
 
 use super::Ready;
-use super::cpu::{Setup, Trained, train_on};
+use super::backend::Choice;
+use super::cpu::{Trained, train_on};
+use super::models::{Made, Models};
 use super::observer::Watchers;
-use crate::failure::{Failure, code};
+use crate::failure::Failure;
 use crate::output::OutputDir;
 use crate::terminal::note;
-use exec::backend::cpu::AppliedStep;
 use exec::backend::cuda::Cuda;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 
 /// Bytes of one stored feature: hidden states are bf16 on GPUs.
 pub(super) const ELEMENT_BYTES: usize = 2;
 
 /// Data, models and the GPUs' memory for them.
 pub(super) struct OnGpus {
-    setup: Setup,
-    backend: Arc<Cuda>,
-    receiver: Receiver<AppliedStep>,
+    models: Models,
+    made: Made<Cuda>,
 }
 
 impl OnGpus {
     /// Loads what the policy's `[exec]` section names and takes memory for it. Nothing is written.
     pub(super) fn of(ready: &Ready) -> Result<Self, Failure> {
-        let setup = Setup::of(ready, ELEMENT_BYTES)?;
-        let (sender, receiver) = channel();
-        let policy = &ready.case.file.policy;
-        let backend = Cuda::new(setup.cpu(ready, sender)?, policy, setup.devices())
-            .map_err(|e| Failure::new(code::GPU, format!("--backend cuda: {e}")))?;
-        backend.notes().iter().for_each(note);
-        for device in backend.memory() {
+        let models = Models::of(ready, Choice::Cuda)?;
+        let made = models.on_gpus(ready, &ready.case.file.policy)?;
+        made.0.notes().iter().for_each(note);
+        for device in made.0.memory() {
             note(device.to_string());
         }
-        Ok(Self {
-            setup,
-            backend: Arc::new(backend),
-            receiver,
-        })
+        Ok(Self { models, made })
     }
 
     /// Trains, and writes `checkpoint/`.
@@ -47,13 +38,7 @@ impl OnGpus {
         dir: &OutputDir,
         watchers: Watchers,
     ) -> Result<Trained, Failure> {
-        train_on(
-            self.backend,
-            &self.receiver,
-            &self.setup,
-            ready,
-            dir,
-            watchers,
-        )
+        let (backend, steps) = self.made;
+        train_on(backend, &steps, self.models.setup(), ready, dir, watchers)
     }
 }

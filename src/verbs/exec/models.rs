@@ -30,6 +30,11 @@ impl Models {
         Ok(Self { setup })
     }
 
+    /// What was loaded.
+    pub(super) fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
     /// The CPU, for the plan of `ready` and the workers of `policy`.
     pub(crate) fn on_cpu(&self, ready: &Ready, policy: &Policy) -> Result<Made<Cpu>, Failure> {
         let (sender, steps) = channel();
