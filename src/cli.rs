@@ -234,6 +234,20 @@ pub(crate) struct RegenerateArgs {
     pub(crate) sets: Vec<String>,
 }
 
+/// How thoroughly is measured
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct EffortArgs {
+    /// Microbatches of each bucket that calibration measures, from its smallest to its largest
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) per_bucket: u8,
+    /// Times that calibration repeats each piece of work, its first use aside
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repeats: u32,
+    /// How long calibration watches workers that share a device beside each other, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) window_ms: u64,
+}
+
 /// Arguments of `dflash calibrate`
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateArgs {
@@ -249,15 +263,8 @@ pub(crate) struct CalibrateArgs {
     /// Directory for costs.toml and calibration.csv [default: reports/NAME-calibration]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Microbatches of each bucket, from its smallest to its largest
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
-    pub(crate) per_bucket: u8,
-    /// Times that each piece of work is repeated, its first use aside
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) repeats: u32,
-    /// How long workers that share a device are watched beside each other, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) window_ms: u64,
+    #[command(flatten)]
+    pub(crate) effort: EffortArgs,
     /// Refuse scenarios with more points than this
     #[arg(long, value_name = "N", default_value_t = crate::config::POINTS_MAX)]
     pub(crate) max_points: u64,
@@ -415,15 +422,8 @@ pub(crate) struct TwinArgs {
     /// Take the files' costs as they are
     #[arg(long)]
     pub(crate) no_calibration: bool,
-    /// Microbatches of each bucket that calibration measures
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
-    pub(crate) per_bucket: u8,
-    /// Times that calibration repeats each piece of work
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) repeats: u32,
-    /// How long calibration watches workers that share a device, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) window_ms: u64,
+    #[command(flatten)]
+    pub(crate) effort: EffortArgs,
     /// Refuse scenarios with more points than this
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) max_points: u64,

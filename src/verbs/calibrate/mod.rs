@@ -5,7 +5,7 @@ mod measure;
 mod sample;
 mod write;
 
-use crate::cli::CalibrateArgs;
+use crate::cli::{CalibrateArgs, EffortArgs};
 use crate::failure::Failure;
 use crate::output::OutputDir;
 use crate::scenario::{Case, PolicyFile, cases, open};
@@ -38,6 +38,16 @@ pub(crate) struct Effort {
     pub(crate) repeats: u32,
     /// How long workers are watched beside each other.
     pub(crate) window: Span,
+}
+
+impl From<EffortArgs> for Effort {
+    fn from(args: EffortArgs) -> Self {
+        Self {
+            per_bucket: args.per_bucket.into(),
+            repeats: args.repeats,
+            window: Span::from_ms(args.window_ms),
+        }
+    }
 }
 
 /// What one backend gave.
@@ -98,11 +108,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let out = args.out.clone().unwrap_or_else(|| {
         PathBuf::from("reports").join(plain(&cases[0].file.name) + "-calibration")
     });
-    let effort = Effort {
-        per_bucket: args.per_bucket.into(),
-        repeats: args.repeats,
-        window: Span::from_ms(args.window_ms),
-    };
+    let effort = args.effort.into();
     let found = calibrated(&cases, choice, &effort, &stop_on_signal(), &mut None)?;
     let dir = OutputDir::create(&out)?;
     let names: Vec<String> = args.files.iter().map(|f| f.display().to_string()).collect();

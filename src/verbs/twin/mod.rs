@@ -4,7 +4,7 @@ mod report;
 mod run;
 mod score;
 
-use super::calibrate::{Effort, calibrated};
+use super::calibrate::calibrated;
 use super::compare::compare_traces;
 use super::exec::backend::choose_for;
 use super::exec::for_libraries;
@@ -17,7 +17,6 @@ use crate::scenario::{Case, cases, open};
 use crate::terminal::{note, say};
 use report::Compared;
 use score::{Entry, Score};
-use shared::time::Span;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -50,11 +49,7 @@ pub(crate) fn run(args: &TwinArgs) -> Result<(), Failure> {
     let stop = stop_on_signal();
     let mut models = None;
     if !args.no_calibration {
-        let effort = Effort {
-            per_bucket: args.per_bucket.into(),
-            repeats: args.repeats,
-            window: Span::from_ms(args.window_ms),
-        };
+        let effort = args.effort.into();
         let found = calibrated(&cases, choice, &effort, &stop, &mut models)?;
         let names: Vec<String> = args.files.iter().map(|f| f.display().to_string()).collect();
         found.write(
