@@ -102,7 +102,7 @@ fn every_way_delivers_every_byte_and_keeps_the_order() {
     let ways = [
         ("direct", Way::Direct),
         ("pinned", Way::pinned(&a).unwrap()),
-        ("pageable", Way::pageable()),
+        ("pageable", Way::pageable(&a).unwrap()),
     ];
     for (name, mut way) in ways {
         second.zero(to.ptr()).unwrap();
@@ -380,7 +380,7 @@ fn two_drafters_learn_what_one_with_twice_the_microbatches_does() {
     for kind in ["pinned", "pageable", "direct"] {
         let way = |gpu: &Arc<Gpu>| match kind {
             "pinned" => Way::pinned(gpu).unwrap(),
-            "pageable" => Way::pageable(),
+            "pageable" => Way::pageable(gpu).unwrap(),
             _ => Way::Direct,
         };
         let (mut there, mut back) = (way(&b), way(&a));

@@ -16,8 +16,8 @@ pub(super) enum Task<Hidden> {
     Forward(MicrobatchId),
     Copy(CopyJob, Arc<Hidden>),
     Train(MicrobatchId, Arc<Hidden>),
-    /// By all drafters.
-    Apply(StepId),
+    /// By so many drafters, the first ones.
+    Apply(StepId, u16),
 }
 
 /// What came of a task.
@@ -198,8 +198,8 @@ impl<Hidden> Tools<Hidden> {
             (Self::Drafter(drafter), Task::Train(id, hidden)) => {
                 drafter.train(job(id), StepId(0), &hidden).map(|()| None)
             }
-            (Self::Drafter(drafter), Task::Apply(step)) => drafter
-                .apply(ApplyJob { step, ordered }, members)
+            (Self::Drafter(drafter), Task::Apply(step, count)) => drafter
+                .apply(ApplyJob { step, ordered }, &members[..usize::from(count)])
                 .map(|()| None),
             _ => Err(WorkError::Fatal(
                 "was given a task of another kind of worker".to_owned(),

@@ -45,8 +45,10 @@ pub enum Stage {
     CopyIn,
     /// A drafter's forward and backward.
     Train,
-    /// An optimizer step.
+    /// An optimizer step of one drafter.
     Apply,
+    /// An optimizer step of all drafters, whose gradients are summed and who take the new weights.
+    ApplyTogether,
 }
 
 impl Stage {
@@ -58,6 +60,7 @@ impl Stage {
             Self::CopyIn => "copy in",
             Self::Train => "drafter train",
             Self::Apply => "optimizer step",
+            Self::ApplyTogether => "step together",
         }
     }
 }
@@ -114,8 +117,23 @@ pub struct Measured {
     pub together: Vec<Together>,
     /// The pieces of one forward beside one training, in the order of their ends.
     pub side_by_side: Vec<Spanned>,
-    /// Forwards alone and beside copies that follow one another.
-    pub beside_copies: Vec<(Span, Span)>,
+    /// Forwards and trainings alone and beside copies that follow one another.
+    pub beside_copies: Vec<BesideCopies>,
+}
+
+/// A piece of work alone, and the same while copies follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BesideCopies {
+    /// Forward or training.
+    pub stage: Stage,
+    /// Which copies.
+    pub copies: Stage,
+    /// On what.
+    pub microbatch: MicrobatchId,
+    /// Its time alone.
+    pub alone: Span,
+    /// Its time beside them.
+    pub beside: Span,
 }
 
 /// Why a measurement has no result.
@@ -163,7 +181,12 @@ pub fn pieces(policy: &Policy, request: &Request) -> u64 {
     let repeats = u64::from(request.repeats) + 1;
     let each = (computed * repeats).max(2) + copies * repeats;
     let beside = copies * repeats;
-    let applied = if request.copies_only { 0 } else { repeats };
+    let drafters = u64::from(policy.drafters);
+    let applied = match (request.copies_only, drafters) {
+        (true, _) => 0,
+        (false, 1) => repeats,
+        (false, _) => 2 * repeats,
+    };
     request.sample.len() as u64 * (each + beside) + applied
 }
 
@@ -181,9 +204,19 @@ const DRAFTER: WorkerId = WorkerId::Drafter(DrafterId(0));
 
 /// Copies between target and drafter: which, by whom, from where and to where.
 fn legs(policy: &Policy) -> Vec<(Stage, CopyLeg)> {
-    let (target, drafter) = (Place::Target(TargetId(0)), Place::Drafter(DrafterId(0)));
+    legs_to(policy, DrafterId(0))
+}
+
+/// The same to any drafter.
+fn legs_to(policy: &Policy, id: DrafterId) -> Vec<(Stage, CopyLeg)> {
+    let (target, drafter) = (Place::Target(TargetId(0)), Place::Drafter(id));
     let out = |to| (Stage::CopyOut, (TARGET, Leg::Stage, target, to));
-    let into = |from| (Stage::CopyIn, (DRAFTER, Leg::Fetch, from, drafter));
+    let into = |from| {
+        (
+            Stage::CopyIn,
+            (WorkerId::Drafter(id), Leg::Fetch, from, drafter),
+        )
+    };
     match (policy.transport, policy.placement) {
         (Transport::Local, _) => Vec::new(),
         (_, Placement::Host) => vec![out(Place::Host), into(Place::Host)],
@@ -201,11 +234,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         }
         if !request.copies_only {
             for repeat in 0..=request.repeats {
-                // There must be something to apply.
-                let hidden = self.arrived(request.sample[0])?;
-                self.ended(DRAFTER, Task::Train(request.sample[0], hidden))?;
-                let span = self.ended(DRAFTER, Task::Apply(StepId(repeat)))?.0;
-                self.note(Stage::Apply, None, repeat, span);
+                self.steps(request.sample[0], repeat)?;
             }
             if !request.states.is_empty() {
                 self.warm_up(&request.sample)?;
@@ -215,6 +244,30 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
                 let together = self.together(request, forwards, trains)?;
                 self.measured.together.push(together);
             }
+        }
+        Ok(())
+    }
+
+    /// An optimizer step of all drafters, where there are several, and one of the first alone.
+    fn steps(&mut self, sample: MicrobatchId, repeat: u32) -> Result<(), CalibrateError> {
+        let drafters = self.policy.drafters;
+        let each = [(drafters, Stage::ApplyTogether), (1, Stage::Apply)];
+        let is_alone = drafters == 1;
+        for (members, stage) in each.into_iter().skip(usize::from(is_alone)) {
+            // There must be something to apply.
+            self.train_at(sample, members)?;
+            let apply = Task::Apply(StepId(repeat), members);
+            let span = self.ended(DRAFTER, apply)?.0;
+            self.note(stage, None, repeat, span);
+        }
+        Ok(())
+    }
+
+    /// Lets each of the first so many drafters train on a microbatch.
+    fn train_at(&mut self, id: MicrobatchId, drafters: u16) -> Result<(), CalibrateError> {
+        for drafter in (0..drafters).map(DrafterId) {
+            let hidden = self.arrived_at(id, drafter)?;
+            self.ended(WorkerId::Drafter(drafter), Task::Train(id, hidden))?;
         }
         Ok(())
     }
@@ -255,15 +308,24 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         }
         self.copies_beside(id, request.repeats, &hidden)?;
         // What has been accumulated is applied, so that it does not grow without end.
-        self.ended(DRAFTER, Task::Apply(StepId(id.0)))?;
+        self.ended(DRAFTER, Task::Apply(StepId(id.0), 1))?;
         Ok(())
     }
 
-    /// Hidden states where a drafter can train on them.
+    /// Hidden states where the first drafter can train on them.
     fn arrived(&mut self, id: MicrobatchId) -> Result<Arc<Hidden>, CalibrateError> {
+        self.arrived_at(id, DrafterId(0))
+    }
+
+    /// Hidden states where a drafter can train on them.
+    fn arrived_at(
+        &mut self,
+        id: MicrobatchId,
+        drafter: DrafterId,
+    ) -> Result<Arc<Hidden>, CalibrateError> {
         let (_, made) = self.ended(TARGET, Task::Forward(id))?;
         let mut hidden = made.expect("a forward makes hidden states");
-        for (_, leg) in legs(self.policy) {
+        for (_, leg) in legs_to(self.policy, drafter) {
             let (_, copy) = self.ended(leg.0, self.copying(id, leg, &hidden))?;
             hidden = copy.expect("a copy makes hidden states");
         }

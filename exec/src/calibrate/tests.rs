@@ -66,8 +66,31 @@ fn every_stage_is_measured_as_often_as_asked_and_never_too_short() {
     assert!(
         measured.side_by_side.iter().all(|s| s.to > s.from) && measured.side_by_side.len() >= 8
     );
-    // Twice for each microbatch and way.
-    assert_eq!(measured.beside_copies.len(), 2 * 3 * 2);
+    // A forward and a training, twice for each microbatch and way.
+    assert_eq!(measured.beside_copies.len(), 2 * 2 * 3 * 2);
+    let of = |stage, copies| {
+        let all = measured.beside_copies.iter();
+        all.filter(move |b| (b.stage, b.copies) == (stage, copies))
+            .count()
+    };
+    assert_eq!(of(Stage::Train, Stage::CopyIn), 6);
+    let took = |b: &BesideCopies| b.alone.min(b.beside) >= Span::from_ms(2);
+    assert!(measured.beside_copies.iter().all(took));
+}
+
+#[test]
+fn a_step_of_two_drafters_is_told_from_one_of_one() {
+    let stop = AtomicBool::new(false);
+    let two = Policy {
+        drafters: 2,
+        ..policy()
+    };
+    let measured = measure(&emulated(), &two, &request(), &|| (), &stop).unwrap();
+    let of = |stage| measured.alone.iter().filter(move |t| t.stage == stage);
+    assert_eq!(of(Stage::Apply).count(), 2);
+    assert_eq!(of(Stage::ApplyTogether).count(), 2);
+    let one = measure(&emulated(), &policy(), &request(), &|| (), &stop).unwrap();
+    assert!(one.alone.iter().all(|t| t.stage != Stage::ApplyTogether));
 }
 
 #[test]

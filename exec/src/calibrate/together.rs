@@ -5,8 +5,8 @@
 
 use super::bench::Task;
 use super::{
-    CalibrateError, Calibration, CopyLeg, DRAFTER, DrafterId, MicrobatchId, Request, Span, Spanned,
-    Stage, StepId, TargetId, Time, Together, WorkerId, legs,
+    BesideCopies, CalibrateError, Calibration, CopyLeg, DRAFTER, DrafterId, MicrobatchId, Request,
+    Span, Spanned, Stage, StepId, TargetId, Time, Together, WorkerId, legs,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -156,41 +156,65 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
                 }
                 (self.progress)();
             }
-            self.beside_copies(id, leg, &from)?;
+            self.beside_copies(id, (stage, leg), &from, hidden)?;
         }
         Ok(())
     }
 
-    /// A forward alone, and one while copies follow one another.
+    /// A forward and a training of `hidden`, each alone and while copies of `from` follow one another.
     fn beside_copies(
+        &mut self,
+        id: MicrobatchId,
+        (copies, leg): (Stage, CopyLeg),
+        from: &Arc<Hidden>,
+        hidden: &Arc<Hidden>,
+    ) -> Result<(), CalibrateError> {
+        for _ in 0..BESIDE_COPIES {
+            for stage in [Stage::Forward, Stage::Train] {
+                let piece = || match stage {
+                    Stage::Forward => (super::TARGET, Task::Forward(id)),
+                    _ => (DRAFTER, Task::Train(id, Arc::clone(hidden))),
+                };
+                let (worker, task) = piece();
+                let (alone, _) = self.ended(worker, task)?;
+                let (worker, task) = piece();
+                let beside = self.while_copying(id, leg, from, (worker, task))?;
+                self.measured.beside_copies.push(BesideCopies {
+                    stage,
+                    copies,
+                    microbatch: id,
+                    alone,
+                    beside,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The time of a task while copies follow one another.
+    fn while_copying(
         &mut self,
         id: MicrobatchId,
         leg: CopyLeg,
         from: &Arc<Hidden>,
-    ) -> Result<(), CalibrateError> {
-        for _ in 0..BESIDE_COPIES {
-            let (alone, _) = self.ended(super::TARGET, Task::Forward(id))?;
-            self.bench.send(leg.0, self.copying(id, leg, from));
-            let began = self.bench.send(super::TARGET, Task::Forward(id));
-            let mut beside = None;
-            loop {
-                let done = self.bench.receive()?;
-                match (done.lane.copies, beside) {
-                    (true, None) => {
-                        // Its slot is needed again.
-                        drop(done.hidden);
-                        self.go_on()?;
-                        self.bench.send(leg.0, self.copying(id, leg, from));
-                    }
-                    (true, Some(beside)) => {
-                        self.measured.beside_copies.push((alone, beside));
-                        break;
-                    }
-                    (false, _) => beside = Some(done.at - began),
+        (worker, task): (WorkerId, Task<Hidden>),
+    ) -> Result<Span, CalibrateError> {
+        self.bench.send(leg.0, self.copying(id, leg, from));
+        let began = self.bench.send(worker, task);
+        let mut beside = None;
+        loop {
+            let done = self.bench.receive()?;
+            match (done.lane.copies, beside) {
+                (true, None) => {
+                    // Its slot is needed again.
+                    drop(done.hidden);
+                    self.go_on()?;
+                    self.bench.send(leg.0, self.copying(id, leg, from));
                 }
+                (true, Some(beside)) => return Ok(beside),
+                (false, _) => beside = Some(done.at - began),
             }
         }
-        Ok(())
     }
 
     /// Hidden states for drafters, of microbatches all over the sample.
@@ -249,17 +273,14 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
 
     /// Applies what all drafters have accumulated.
     fn settle(&mut self, sample: &[MicrobatchId]) -> Result<(), CalibrateError> {
-        let hidden = self.arrived(sample[0])?;
-        for id in 0..self.policy.drafters {
-            let drafter = WorkerId::Drafter(DrafterId(id));
-            self.ended(drafter, Task::Train(sample[0], Arc::clone(&hidden)))?;
-        }
-        self.ended(DRAFTER, Task::Apply(StepId(0)))?;
+        let drafters = self.policy.drafters;
+        self.train_at(sample[0], drafters)?;
+        self.ended(DRAFTER, Task::Apply(StepId(0), drafters))?;
         Ok(())
     }
 }
 
-/// Forwards that are watched beside copies, for each microbatch and leg.
+/// Forwards, and trainings, that are watched beside copies, for each microbatch and leg.
 const BESIDE_COPIES: u32 = 2;
 
 /// Pieces that each worker finishes in a window, at least.

@@ -5,6 +5,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, result};
 use shared::id::Bytes;
 use std::ffi::c_int;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The version this program is built for, as the driver counts: 1000 · major + 10 · minor.
@@ -242,40 +243,61 @@ impl Stream {
             .named("cuMemcpyHtoDAsync")
     }
 
-    /// Copies pinned host memory to `to`, and returns at once: `from` must stay as it is until the copy is done.
+    /// Copies the start of pinned host memory to `to`, and returns at once: `from` must stay as it is until the copy is done.
     pub fn upload_pinned<T: Element>(
         &self,
         from: &PinnedBuffer<T>,
         count: usize,
         to: Ptr<T>,
     ) -> Result<(), CudaError> {
-        to.check("upload from pinned memory", count)?;
+        self.upload_part(from, 0..count, to)
+    }
+
+    /// The same with a part of pinned host memory.
+    pub fn upload_part<T: Element>(
+        &self,
+        from: &PinnedBuffer<T>,
+        part: Range<usize>,
+        to: Ptr<T>,
+    ) -> Result<(), CudaError> {
+        to.check("upload from pinned memory", part.len())?;
         self.gpu.bind()?;
-        let from = from.as_slice().get(..count).ok_or_else(|| {
+        let from = from.as_slice().get(part.clone()).ok_or_else(|| {
             CudaError::Shape(format!(
-                "{count} elements of a pinned buffer of {}",
+                "elements {part:?} of a pinned buffer of {}",
                 from.len()
             ))
         })?;
-        // SAFETY: both ends hold `count` elements, and the caller keeps the source.
+        // SAFETY: both ends hold as many elements, and the caller keeps the source.
         unsafe { result::memcpy_htod_async(to.address(), from, self.raw()) }
             .named("cuMemcpyHtoDAsync")
     }
 
-    /// Copies the start of `from` to pinned host memory, and returns at once: `to` is filled once the stream has come this far.
+    /// Copies the start of `from` to the start of pinned host memory, and returns at once: `to` is filled once the stream has come this
+    /// far.
     pub fn download_pinned<T: Element>(
         &self,
         from: Ptr<T>,
         count: usize,
         to: &mut PinnedBuffer<T>,
     ) -> Result<(), CudaError> {
-        from.check("download to pinned memory", count)?;
+        self.download_part(from, to, 0..count)
+    }
+
+    /// The same into a part of pinned host memory.
+    pub fn download_part<T: Element>(
+        &self,
+        from: Ptr<T>,
+        to: &mut PinnedBuffer<T>,
+        part: Range<usize>,
+    ) -> Result<(), CudaError> {
+        from.check("download to pinned memory", part.len())?;
         self.gpu.bind()?;
         let held = to.len();
-        let to = to.as_mut_slice().get_mut(..count).ok_or_else(|| {
-            CudaError::Shape(format!("{count} elements into a pinned buffer of {held}"))
+        let to = to.as_mut_slice().get_mut(part.clone()).ok_or_else(|| {
+            CudaError::Shape(format!("elements {part:?} of a pinned buffer of {held}"))
         })?;
-        // SAFETY: both ends hold `count` elements, and the caller reads the destination only after the stream came this far.
+        // SAFETY: both ends hold as many elements, and the caller reads the destination only after the stream came this far.
         unsafe { result::memcpy_dtoh_async(to, from.address(), self.raw()) }
             .named("cuMemcpyDtoHAsync")
     }

@@ -1,6 +1,6 @@
 //! Ways from one GPU's memory to another's: straight, or through host memory.
 
-use super::{CudaError, Element, Event, Gpu, PinnedBuffer, Ptr, Stream};
+use super::{CudaError, Element, Event, Ferry, Gpu, PinnedBuffer, Ptr, Stream};
 use std::sync::Arc;
 
 /// Host memory that a copy passes through is cut into pieces, so that one goes up while the next comes down. (bytes)
@@ -17,7 +17,7 @@ pub enum Way {
     /// Through page-locked host memory, both halves of the way at once.
     Pinned(Ring),
     /// Through ordinary host memory, piece by piece; the host waits for each.
-    Pageable(Vec<u8>),
+    Pageable(Landing),
 }
 
 /// One end of a way: a stream of the GPU where the memory is, and the memory.
@@ -39,9 +39,15 @@ impl Way {
         }))
     }
 
-    /// A way through ordinary host memory, which is taken and touched now.
-    pub fn pageable() -> Self {
-        Self::Pageable(vec![1; PIECE])
+    /// A way through ordinary host memory, which is taken and touched now. `gpu` is at one end.
+    ///
+    /// # Errors
+    /// Not enough page-locked memory for what carries to it and from it.
+    pub fn pageable(gpu: &Arc<Gpu>) -> Result<Self, CudaError> {
+        Ok(Self::Pageable(Landing {
+            memory: vec![1; PIECE],
+            ferry: Ferry::new(gpu)?,
+        }))
     }
 
     /// Puts a copy of all of `from` to the start of `to` into the two streams: what was put into either before comes before the copy, and
@@ -75,16 +81,23 @@ impl Way {
                 }
                 source.wait(&target.record()?)
             }
-            Self::Pageable(memory) => {
+            Self::Pageable(Landing { memory, ferry }) => {
                 for at in pieces(from.len()) {
                     let memory = &mut memory[..at.len()];
-                    source.download_into(from.at(at.clone()), memory)?;
-                    target.upload(memory, to.at(at))?;
+                    ferry.download(source, from.at(at.clone()), memory)?;
+                    ferry.upload(target, memory, to.at(at))?;
                 }
                 source.wait(&target.record()?)
             }
         }
     }
+}
+
+/// Ordinary host memory, and what carries to it and from it.
+#[derive(Debug)]
+pub struct Landing {
+    memory: Vec<u8>,
+    ferry: Ferry<u8>,
 }
 
 /// Page-locked pieces, used in turn.

@@ -55,22 +55,56 @@ pub(crate) fn formula(points: &[Point]) -> (Formula, FitError) {
     (formula, error(pairs))
 }
 
-/// Latency and bandwidth of a link, from copies of so many bytes that took so many ms.
-pub(crate) fn link(copies: &[(u64, f64)]) -> (f64, f64, FitError) {
+/// A link's one latency, and its speed each way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Fitted {
+    /// (ms)
+    pub(crate) latency: f64,
+    /// Out of targets, and into drafters; only what was measured counts. (bytes/s)
+    pub(crate) speeds: [f64; 2],
+    /// How far the fit is off each way.
+    pub(crate) errors: [FitError; 2],
+}
+
+impl Fitted {
+    /// Time of a copy one way. (ms)
+    pub(crate) fn ms(&self, way: usize, bytes: u64) -> f64 {
+        self.latency + bytes as f64 / self.speeds[way] * 1e3
+    }
+}
+
+/// Latency and bandwidth of a link, from copies of so many bytes that took so many ms: out of targets, and into drafters.
+///
+/// Copies of one size do not tell latency from speed. All of it is called speed then: other sizes are likely to cost in proportion.
+pub(crate) fn link(copies: [&[(u64, f64)]; 2]) -> Fitted {
     let rows: Vec<_> = copies
         .iter()
-        .map(|&(bytes, ms)| ([1.0, bytes as f64], ms, 1.0))
+        .enumerate()
+        .flat_map(|(way, copies)| copies.iter().map(move |copy| (way, *copy)))
+        .map(|(way, (bytes, ms))| {
+            let on = |other: usize| if way == other { bytes as f64 } else { 0.0 };
+            ([on(0), on(1), 1.0], ms, 1.0)
+        })
         .collect();
-    let [latency_ms, ms_per_byte] = not_negative(&rows);
-    let fitted = |bytes: u64| latency_ms + ms_per_byte * bytes as f64;
-    let error = error(copies.iter().map(|&(bytes, ms)| (fitted(bytes), ms, 1.0)));
-    let bytes_per_s = if ms_per_byte > 0.0 {
-        1e3 / ms_per_byte
-    } else {
-        // Too fast to tell: all of it is latency.
-        BANDWIDTH_MAX
+    let [out, into, latency] = not_negative(&rows);
+    let speed = |ms_per_byte: f64| {
+        if ms_per_byte > 0.0 {
+            1e3 / ms_per_byte
+        } else {
+            // Too fast to tell: all of it is latency.
+            BANDWIDTH_MAX
+        }
     };
-    (latency_ms, bytes_per_s, error)
+    let mut fitted = Fitted {
+        latency,
+        speeds: [speed(out), speed(into)],
+        errors: [FitError::default(); 2],
+    };
+    for way in [0, 1] {
+        let each = copies[way].iter();
+        fitted.errors[way] = error(each.map(|&(bytes, ms)| (fitted.ms(way, bytes), ms, 1.0)));
+    }
+    fitted
 }
 
 /// What stands for a link on which size makes no difference. (bytes/s)
@@ -348,15 +382,24 @@ mod tests {
     }
 
     #[test]
-    fn a_link_has_latency_and_bandwidth() {
-        let copies = [1_000_000, 2_000_000, 8_000_000].map(|b| (b, 0.1 + b as f64 / 1e7));
-        let (latency, speed, error) = link(&copies);
-        assert!(
-            (latency - 0.1).abs() < 1e-9 && error.max < 1e-9,
-            "{latency}"
-        );
-        assert!((speed / 1e10 - 1.0).abs() < 1e-6, "{speed}");
-        let (latency, speed, _) = link(&[(5, 2.0), (50, 2.0)]);
-        assert_eq!((latency, speed), (2.0, BANDWIDTH_MAX));
+    fn a_link_has_one_latency_and_a_speed_each_way() {
+        let sizes = [1_000_000, 2_000_000, 8_000_000];
+        let out = sizes.map(|b| (b, 0.1 + b as f64 / 1e7));
+        let into = sizes.map(|b| (b, 0.1 + b as f64 / 5e6));
+        let found = link([&out, &into]);
+        assert!((found.latency - 0.1).abs() < 1e-9, "{found:?}");
+        assert!(found.errors.iter().all(|e| e.max < 1e-9), "{found:?}");
+        let near = |speed: f64, wanted: f64| (speed / wanted - 1.0).abs() < 1e-6;
+        assert!(near(found.speeds[0], 1e10) && near(found.speeds[1], 5e9));
+        let found = link([&[(5, 2.0), (50, 2.0)], &[]]);
+        assert_eq!((found.latency, found.speeds[0]), (2.0, BANDWIDTH_MAX));
+    }
+
+    #[test]
+    fn copies_of_one_size_have_a_speed_each_way_and_no_latency() {
+        let found = link([&[(3_000_000, 200.0); 3], &[(3_000_000, 400.0); 3]]);
+        assert_eq!(found.latency, 0.0);
+        assert!((found.ms(0, 3_000_000) - 200.0).abs() < 1e-6, "{found:?}");
+        assert!((found.ms(1, 3_000_000) - 400.0).abs() < 1e-6, "{found:?}");
     }
 }

@@ -15,8 +15,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Hidden states that are alive at a time, at most, in one place.
+/// Hidden states that are alive at a time, at most, in one place, where workers are watched beside each other.
 const SLOTS: u32 = 5;
+
+/// The same where they are not.
+const SLOTS_ALONE: u32 = 3;
 
 /// What one backend is to measure.
 struct Job<'a> {
@@ -42,7 +45,7 @@ pub(super) fn measured(
     let mut found = Vec::new();
     for (at, job) in jobs.into_iter().enumerate() {
         let ready = ready(job.case.clone())?;
-        let policy = bench_policy(cases, &ready.case.file.policy);
+        let policy = bench_policy(cases, gpus, &ready.case.file.policy);
         note(format!(
             "measuring {}/{count}: {}, {}{}",
             at + 1,
@@ -161,16 +164,27 @@ fn states(cases: &[Case], gpus: Option<usize>) -> BTreeSet<(u16, u16)> {
     states
 }
 
-/// A policy with the workers of the largest case and room for what a measurement holds.
-fn bench_policy(cases: &[Case], of: &Policy) -> Policy {
+/// A policy with the workers that are measured and room for what a measurement holds: those of the largest case where workers share a
+/// device; else one target and as many drafters as there are devices for, so that each is alone as in a run.
+fn bench_policy(cases: &[Case], gpus: Option<usize>, of: &Policy) -> Policy {
     let most = |count: fn(&Policy) -> u16| cases.iter().map(|case| count(&case.file.policy)).max();
+    let targets = most(|p| p.targets).unwrap_or(of.targets);
+    let drafters = most(|p| p.drafters).unwrap_or(of.drafters);
+    let is_shared = !states(cases, gpus).is_empty();
+    let (targets, drafters, slots) = match gpus {
+        Some(gpus) if !is_shared => {
+            let free = u16::try_from(gpus.saturating_sub(1)).unwrap_or(u16::MAX);
+            (1, drafters.min(free.max(1)), SLOTS_ALONE)
+        }
+        _ => (targets, drafters, SLOTS),
+    };
     Policy {
-        targets: most(|p| p.targets).unwrap_or(of.targets),
-        drafters: most(|p| p.drafters).unwrap_or(of.drafters),
+        targets,
+        drafters,
         barrier: Barrier::All,
         overlap: true,
-        prefetch: SLOTS as u8,
-        depth_total: Some(SLOTS),
+        prefetch: slots as u8,
+        depth_total: Some(slots),
         depth_per_bucket: None,
         depth_per_drafter: None,
         bytes_total: None,

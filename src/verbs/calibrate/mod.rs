@@ -14,7 +14,7 @@ use crate::verbs::exec::backend::{Choice, choose_for};
 use crate::verbs::exec::{Models, for_libraries};
 use crate::verbs::sim::{plain, stop_on_signal};
 use exec::backend::cuda::DeviceMemory;
-use exec::calibrate::{Measured, Spanned, Stage, Timed, Together};
+use exec::calibrate::{BesideCopies, Measured, Spanned, Stage, Timed, Together};
 use fit::{FitError, Overlapped, Point};
 pub(crate) use measure::models_of;
 use shared::id::MicrobatchId;
@@ -82,6 +82,16 @@ struct Measure {
     mean: f64,
 }
 
+/// How fast one kind of work goes beside one kind of copies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct RateBeside {
+    stage: Stage,
+    copies: Stage,
+    transport: Transport,
+    /// As a share of its speed alone.
+    rate: f64,
+}
+
 /// All that was found, ready to be put into a scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Calibrated {
@@ -92,6 +102,7 @@ pub(crate) struct Calibrated {
     gpus: Option<u16>,
     links: BTreeMap<Transport, Link>,
     together: Vec<Together>,
+    beside: Vec<RateBeside>,
     measures: Vec<Measure>,
     errors: Vec<(&'static str, FitError)>,
     free: Vec<(String, ByteSize)>,
@@ -166,24 +177,16 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
         formula
     };
     let (target, drafter) = (stage(Stage::Forward), stage(Stage::Train));
-    let applied: Vec<f64> = found
-        .iter()
-        .flat_map(|m| m.measured.alone.iter())
-        .filter(|timed| timed.stage == Stage::Apply)
-        .map(|timed| ms(timed.span))
-        .collect();
-    let step_ms = median(&applied);
-    measures.push(Measure {
-        stage: Stage::Apply,
-        transport: None,
-        bucket: String::new(),
-        count: applied.len(),
-        median: step_ms,
-        spread: spread(applied.iter().map(|x| x / step_ms)),
-        first: step_ms,
-        fitted: step_ms,
-        mean: step_ms,
-    });
+    let steps = |stage: Stage| -> Vec<f64> {
+        let all = found.iter().flat_map(|m| m.measured.alone.iter());
+        let mine = all.filter(|timed| timed.stage == stage);
+        mine.map(|timed| ms(timed.span)).collect()
+    };
+    let step_ms = median(&steps(Stage::Apply));
+    for stage in [Stage::Apply, Stage::ApplyTogether] {
+        measures.extend(step_measure(stage, &steps(stage)));
+    }
+    let all_reduce_ms = (median(&steps(Stage::ApplyTogether)) - step_ms).max(0.0);
     let together: Vec<Together> = found
         .iter()
         .flat_map(|m| m.measured.together.iter().copied())
@@ -216,7 +219,7 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
             target: StageCost::Formula(target),
             drafter: StageCost::Formula(drafter),
             step_ms: rounded(step_ms),
-            all_reduce_ms: 0.0,
+            all_reduce_ms: rounded(all_reduce_ms),
             spread: rounded(spread),
             distribution: Distribution::Lognormal,
         },
@@ -224,6 +227,7 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
         sharing,
         links,
         together,
+        beside: found.iter().flat_map(Measurement::rates_beside).collect(),
         measures,
         errors,
         free: free.into_values().collect(),
@@ -235,6 +239,22 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
     }
 }
 
+/// Optimizer steps in a row of their own; none where there were none.
+fn step_measure(stage: Stage, times: &[f64]) -> Option<Measure> {
+    let middle = median(times);
+    (!times.is_empty()).then(|| Measure {
+        stage,
+        transport: None,
+        bucket: String::new(),
+        count: times.len(),
+        median: middle,
+        spread: spread(times.iter().map(|x| x / middle)),
+        first: middle,
+        fitted: middle,
+        mean: middle,
+    })
+}
+
 /// A link for each transport that copied.
 fn links(
     found: &[Measurement],
@@ -244,41 +264,25 @@ fn links(
 ) -> BTreeMap<Transport, Link> {
     let mut links = BTreeMap::new();
     for measurement in found {
-        let way = |stage: Stage| {
-            let copies = measurement.copies(stage);
-            (!copies.is_empty()).then(|| (stage, fit::link(&copies)))
-        };
-        let (out, into) = (way(Stage::CopyOut), way(Stage::CopyIn));
-        for &(stage, (latency, speed, error)) in [&out, &into].into_iter().flatten() {
-            errors.push((stage.name(), error));
+        let copies = WAYS.map(|stage| measurement.copies(stage));
+        let fitted = fit::link([&copies[0], &copies[1]]);
+        let measured = [0, 1].into_iter().filter(|&way| !copies[way].is_empty());
+        for way in measured.clone() {
+            errors.push((WAYS[way].name(), fitted.errors[way]));
             measures.extend(measurement.by_bucket(
-                stage,
+                WAYS[way],
                 Some(measurement.transport),
-                &|plan, id| latency + plan.microbatch(id).bytes.0 as f64 / speed * 1e3,
+                &|plan, id| fitted.ms(way, plan.microbatch(id).bytes.0),
             ));
         }
-        let both: Vec<_> = [&out, &into]
-            .into_iter()
-            .flatten()
-            .map(|(_, fit)| *fit)
-            .collect();
-        let Some((latency, speed, _)) = both.first().copied() else {
+        let mut rates = measured.filter_map(|way| Rate::new(fitted.speeds[way].round()));
+        let Some(bandwidth) = rates.next() else {
             continue;
-        };
-        let Some(bandwidth) = Rate::new(speed.round()) else {
-            continue;
-        };
-        // One latency stands for both ways; their speeds differ more.
-        let latency = match both.get(1) {
-            Some((other, ..)) => (latency + other) / 2.0,
-            None => latency,
         };
         links.entry(measurement.transport).or_insert_with(|| Link {
             bandwidth,
-            bandwidth_in: both
-                .get(1)
-                .and_then(|(_, speed, _)| Rate::new(speed.round())),
-            latency_ms: rounded(latency),
+            bandwidth_in: rates.next(),
+            latency_ms: rounded(fitted.latency),
             compute_rate: measurement.compute_rate().filter(|_| is_one_device),
             shared: is_one_device,
             duplex: true,
@@ -288,9 +292,12 @@ fn links(
 }
 
 impl Calibrated {
-    /// Puts what was measured in place of what the file assumed.
+    /// Puts what was measured in place of what the file assumed. One drafter sums nothing.
     pub(crate) fn put_into(&self, file: &mut PolicyFile) {
         file.costs = self.costs.clone();
+        if file.policy.drafters == 1 {
+            file.costs.all_reduce_ms = 0.0;
+        }
         let hardware = &mut file.hardware;
         hardware.sharing.clone_from(&self.sharing);
         hardware.gpus = self.gpus.unwrap_or(hardware.gpus);
@@ -322,7 +329,9 @@ impl Measurement {
     fn list(&self, stage: Stage) -> &[Timed] {
         match stage {
             Stage::CopyOut | Stage::CopyIn => &self.measured.beside,
-            Stage::Forward | Stage::Train | Stage::Apply => &self.measured.alone,
+            Stage::Forward | Stage::Train | Stage::Apply | Stage::ApplyTogether => {
+                &self.measured.alone
+            }
         }
     }
 
@@ -363,11 +372,26 @@ impl Measurement {
 
     /// What copies leave of the speed of compute; none where that is all of it.
     fn compute_rate(&self) -> Option<f64> {
-        let pairs = &self.measured.beside_copies;
-        let sum = |of: fn(&(Span, Span)) -> Span| pairs.iter().map(|p| ms(of(p))).sum::<f64>();
-        let (alone, beside) = (sum(|p| p.0), sum(|p| p.1));
-        let rate = if beside > 0.0 { alone / beside } else { 1.0 };
-        (rate < COMPUTE_RATE_TOLD).then(|| rounded(rate))
+        let rate = rate_beside(self.measured.beside_copies.iter());
+        rate.filter(|rate| *rate < COMPUTE_RATE_TOLD).map(rounded)
+    }
+
+    /// The same for forwards and trainings beside either kind of copies.
+    fn rates_beside(&self) -> Vec<RateBeside> {
+        let kinds = [Stage::Forward, Stage::Train]
+            .into_iter()
+            .flat_map(|stage| WAYS.map(|copies| (stage, copies)));
+        let rate = |(stage, copies)| {
+            let all = self.measured.beside_copies.iter();
+            let mine = all.filter(|b| (b.stage, b.copies) == (stage, copies));
+            Some(RateBeside {
+                stage,
+                copies,
+                transport: self.transport,
+                rate: rate_beside(mine)?,
+            })
+        };
+        kinds.filter_map(rate).collect()
     }
 
     /// Pieces of a forward beside a training, by what they overlapped with.
@@ -455,6 +479,17 @@ impl Measurement {
         let edge = self.edges.get(bucket).copied().unwrap_or_default();
         format!("<={edge} of {}", self.edges.len())
     }
+}
+
+/// Copies out of targets, and into drafters.
+const WAYS: [Stage; 2] = [Stage::CopyOut, Stage::CopyIn];
+
+/// The speed of work beside copies, as a share of its speed alone; none where nothing was watched.
+fn rate_beside<'a>(pieces: impl Iterator<Item = &'a BesideCopies>) -> Option<f64> {
+    let (alone, beside) = pieces.fold((0.0, 0.0), |(alone, beside), piece| {
+        (alone + ms(piece.alone), beside + ms(piece.beside))
+    });
+    (beside > 0.0).then(|| alone / beside)
 }
 
 fn ms_of(formula: &Formula, plan: &Plan, id: MicrobatchId) -> f64 {

@@ -64,6 +64,26 @@ fn measurement() -> Measurement {
         microbatch: None,
         span: span(5.0),
     });
+    measured.alone.push(Timed {
+        stage: Stage::ApplyTogether,
+        microbatch: None,
+        span: span(7.0),
+    });
+    // A training goes at half its speed beside copies in, and all else as if alone.
+    let copies = [Stage::CopyOut, Stage::CopyIn];
+    for (stage, copies) in [Stage::Forward, Stage::Train]
+        .into_iter()
+        .flat_map(|stage| copies.map(|copies| (stage, copies)))
+    {
+        let is_slow = (stage, copies) == (Stage::Train, Stage::CopyIn);
+        measured.beside_copies.push(BesideCopies {
+            stage,
+            copies,
+            microbatch: MicrobatchId(0),
+            alone: span(3.0),
+            beside: span(if is_slow { 6.0 } else { 3.0 }),
+        });
+    }
     measured.together.push(Together {
         forwards: 1,
         trains: 1,
@@ -87,6 +107,7 @@ fn what_was_measured_comes_out_as_costs_links_and_speeds() {
     assert!((formula(&found.costs.target) - 2.0).abs() < 1e-4);
     assert!((formula(&found.costs.drafter) - 3.0).abs() < 1e-4);
     assert_eq!((found.costs.step_ms, found.gpus), (5.0, Some(1)));
+    assert_eq!(found.costs.all_reduce_ms, 2.0);
     assert_eq!(found.sharing.as_ref().unwrap().rates(1, 1), (0.6, 0.5));
     let link = &found.links[&Transport::HostPinned];
     let near = |rate: Rate, expected: f64| (rate.bytes_per_s() / expected - 1.0).abs() < 1e-3;
@@ -94,6 +115,12 @@ fn what_was_measured_comes_out_as_costs_links_and_speeds() {
     assert!(
         (link.latency_ms - 1.0).abs() < 1e-3 && link.shared,
         "{link:?}"
+    );
+    assert_eq!(link.compute_rate, Some(0.8));
+    let slow: Vec<_> = found.beside.iter().filter(|b| b.rate < 0.99).collect();
+    assert!(
+        matches!(slow[..], [b] if (b.stage, b.copies) == (Stage::Train, Stage::CopyIn) && b.rate == 0.5),
+        "{slow:?}"
     );
     let forwards = found.measures.iter().filter(|m| m.stage == Stage::Forward);
     let names: Vec<&str> = forwards.map(|m| m.bucket.as_str()).collect();
@@ -119,6 +146,6 @@ fn the_file_lies_over_a_scenario_that_holds_a_table() {
     assert_eq!(costs.validate("costs"), []);
     assert!(matches!(costs.target, StageCost::Formula(_)));
     let csv = std::fs::read_to_string(dir.path().join("calibration.csv")).unwrap();
-    // A header; two buckets of four stages; the optimizer step.
-    assert_eq!(csv.lines().count(), 1 + 2 * 4 + 1);
+    // A header; two buckets of four stages; the optimizer steps of one and of all.
+    assert_eq!(csv.lines().count(), 1 + 2 * 4 + 2);
 }

@@ -4,6 +4,7 @@ use super::measure::transport_name;
 use super::{Calibrated, Measure};
 use crate::failure::Failure;
 use crate::output::OutputDir;
+use exec::calibrate::Stage;
 use serde::Serialize;
 use shared::record::Digest;
 use sim::spec::{ByteSize, Link, Sharing};
@@ -140,6 +141,18 @@ impl Calibrated {
                 link.compute_rate.map_or_else(String::new, |rate| {
                     format!(", which then goes at {rate:.3} of its speed")
                 })
+            ));
+        }
+        for b in &self.beside {
+            lines.push(format!(
+                "{} beside {} by {}: {:.3} of its speed alone",
+                b.stage.name(),
+                match b.copies {
+                    Stage::CopyOut => "copies out",
+                    _ => "copies in",
+                },
+                transport_name(b.transport),
+                b.rate
             ));
         }
         for t in &self.together {

@@ -9,7 +9,9 @@ use super::workers::on_device;
 use super::{Shared, fatal, lock};
 use crate::backend::WorkError;
 use crate::checks::{Again, BadStates, Extent, allowed, described, recomputed};
-use crate::cuda::target::{CudaTarget, HiddenPlace, TargetOptions, TargetShape, TokenRows};
+use crate::cuda::target::{
+    AttentionChoice, CudaTarget, HiddenPlace, TargetOptions, TargetShape, TokenRows,
+};
 use crate::cuda::{Buffer, CudaError, Gpu, HiddenCheck, Pool, Ptr, Stream, Tuning, piece_bytes};
 use crate::model::{HiddenStates, ModelError, PaddedBatch};
 use candle_core::{DType, Device, Tensor};
@@ -72,8 +74,9 @@ impl Recomputer {
             TargetOptions {
                 tokens_max: size.width,
                 width_max: size.width,
-                // Rows are of all lengths: timing each would take longer than the rows.
+                // Rows are of all lengths: timing each would take longer than the rows, and so would a plan of cuDNN's for each.
                 tuning: Tuning::Heuristic,
+                attention: AttentionChoice::Own,
                 ..options
             },
         )?;

@@ -82,8 +82,7 @@ impl HostSlots {
 
     /// Memory is touched now, so that no copy waits for it later.
     pub(super) fn pageable(count: usize, elements: usize) -> Self {
-        let slots = (0..count).map(|_| vec![bf16::ONE; elements]);
-        Self::Pageable(Shelf::new(slots.collect()))
+        Self::Pageable(Shelf::new((0..count).map(|_| touched(elements)).collect()))
     }
 
     /// A free slot. The policy's caps say that there is one.
@@ -93,6 +92,19 @@ impl HostSlots {
             Self::Pageable(shelf) => shelf.take().map(Slot::Pageable),
         }
     }
+}
+
+/// Host memory that is there: written to by as many threads as the machine runs, since pages are handed out slowly.
+fn touched(elements: usize) -> Vec<bf16> {
+    let mut memory = vec![bf16::ZERO; elements];
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = elements.div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        for part in memory.chunks_mut(share) {
+            scope.spawn(|| part.fill(bf16::ONE));
+        }
+    });
+    memory
 }
 
 /// Things of one kind, lent out and given back by dropping.

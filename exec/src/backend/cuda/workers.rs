@@ -79,18 +79,20 @@ impl TargetWorker<CudaHidden> for CudaTargetWorker {
 }
 
 /// Sizes that are met before the run begins, at most.
-const SIZES_MAX: usize = 8;
+const SIZES_MAX: usize = 16;
 
-/// One microbatch of each size that a plan has more than once, the most frequent sizes first.
+/// One microbatch of each size of a plan, the most frequent sizes first. Where sizes are many, those that come once are left out: what is met
+/// once costs as much before the run as in it.
 fn frequent_sizes(plan: &Plan) -> Vec<MicrobatchId> {
     let mut sizes: BTreeMap<(u64, u32), (usize, usize)> = BTreeMap::new();
     for (row, microbatch) in plan.microbatches.iter().enumerate() {
         let size = (microbatch.padded.0, microbatch.sample_count());
         sizes.entry(size).or_insert((0, row)).0 += 1;
     }
+    let are_few = sizes.len() <= SIZES_MAX;
     let mut frequent: Vec<(usize, usize)> = sizes
         .into_values()
-        .filter(|(count, _)| *count > 1)
+        .filter(|(count, _)| are_few || *count > 1)
         .collect();
     frequent.sort_unstable_by_key(|&(count, row)| (std::cmp::Reverse(count), row));
     frequent.truncate(SIZES_MAX);

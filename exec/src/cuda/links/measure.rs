@@ -1,7 +1,7 @@
 //! How fast the links are, alone and together.
 
 use crate::clock::Clock;
-use crate::cuda::{Buffer, CudaError, Event, Gpu, PinnedBuffer, Pool, Stream};
+use crate::cuda::{Buffer, CudaError, Event, Ferry, Gpu, PinnedBuffer, Pool, Stream};
 use shared::id::Bytes;
 use std::sync::{Arc, Barrier};
 
@@ -147,6 +147,8 @@ struct End {
     host_out: PinnedBuffer<u8>,
     host_into: PinnedBuffer<u8>,
     pageable: Vec<u8>,
+    /// Carries to `pageable` and from it, as in a run.
+    ferry: Ferry<u8>,
     /// One a direction.
     streams: [Stream; 2],
 }
@@ -160,6 +162,7 @@ impl End {
             host_out: PinnedBuffer::new(gpu, SIZE)?,
             host_into: PinnedBuffer::new(gpu, SIZE)?,
             pageable: noise(SIZE),
+            ferry: Ferry::new(gpu)?,
             streams: [Stream::new(gpu)?, Stream::new(gpu)?],
             gpu: Arc::clone(gpu),
         };
@@ -271,10 +274,8 @@ fn pageable(
     let one = |end: &mut End| -> Result<f64, CudaError> {
         let stream = &end.streams[0];
         let mut once = || match is_up {
-            true => stream
-                .upload(&end.pageable, end.into.ptr())
-                .and_then(|()| stream.synchronize()),
-            false => stream.download_into(end.out.ptr(), &mut end.pageable),
+            true => end.ferry.upload(stream, &end.pageable, end.into.ptr()),
+            false => end.ferry.download(stream, end.out.ptr(), &mut end.pageable),
         };
         let warm = once();
         // Everybody comes here, or the others would wait for ever.
