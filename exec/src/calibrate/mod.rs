@@ -174,20 +174,17 @@ pub fn measure<B: Backend>(
     Ok(calibration.measured)
 }
 
-/// Pieces that [`measure`] will tell of.
+/// Pieces that [`measure`] will tell of, about.
 pub fn pieces(policy: &Policy, request: &Request) -> u64 {
     let copies = legs(policy).len() as u64;
-    let computed = if request.copies_only { 0 } else { 2 };
+    let computed = if request.copies_only { 1 } else { 3 };
     let repeats = u64::from(request.repeats) + 1;
-    let each = (computed * repeats).max(2) + copies * repeats;
-    let beside = copies * repeats;
-    let drafters = u64::from(policy.drafters);
-    let applied = match (request.copies_only, drafters) {
+    let applied = match (request.copies_only, policy.drafters) {
         (true, _) => 0,
         (false, 1) => repeats,
         (false, _) => 2 * repeats,
     };
-    request.sample.len() as u64 * (each + beside) + applied
+    request.sample.len() as u64 * repeats * (computed + 2 * copies) + applied
 }
 
 struct Calibration<'a, Hidden> {
@@ -229,8 +226,18 @@ type CopyLeg = (WorkerId, Leg, Place, Place);
 
 impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
     fn run(&mut self, request: &Request) -> Result<(), CalibrateError> {
+        // In rounds over all sizes, as they come in a run: whoever does the same again finds everything in his caches.
+        for repeat in 0..=request.repeats {
+            for &microbatch in &request.sample {
+                self.microbatch(microbatch, repeat, request.copies_only)?;
+            }
+            if !request.copies_only {
+                // What has been accumulated is applied, so that it does not grow without end.
+                self.ended(DRAFTER, Task::Apply(StepId(repeat), 1))?;
+            }
+        }
         for &microbatch in &request.sample {
-            self.microbatch(microbatch, request)?;
+            self.copies_beside(microbatch, request.repeats)?;
         }
         if !request.copies_only {
             for repeat in 0..=request.repeats {
@@ -272,43 +279,28 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         Ok(())
     }
 
-    /// Forward, copies and training of one microbatch, each repeated.
-    fn microbatch(&mut self, id: MicrobatchId, request: &Request) -> Result<(), CalibrateError> {
-        let computed = if request.copies_only {
-            0
-        } else {
-            request.repeats
-        };
-        let mut hidden = None;
-        for repeat in 0..=computed {
-            // Its slot is needed again.
-            drop(hidden.take());
-            let (span, made) = self.ended(TARGET, Task::Forward(id))?;
-            if !request.copies_only {
-                self.note(Stage::Forward, Some(id), repeat, span);
-            }
-            hidden = made;
+    /// Forward, copies and training of one microbatch.
+    fn microbatch(
+        &mut self,
+        id: MicrobatchId,
+        repeat: u32,
+        copies_only: bool,
+    ) -> Result<(), CalibrateError> {
+        let (span, made) = self.ended(TARGET, Task::Forward(id))?;
+        if !copies_only {
+            self.note(Stage::Forward, Some(id), repeat, span);
         }
-        let mut hidden = hidden.expect("a forward makes hidden states");
+        let mut hidden = made.expect("a forward makes hidden states");
         for (stage, leg) in legs(self.policy) {
-            let mut copy = None;
-            for repeat in 0..=request.repeats {
-                drop(copy.take());
-                let (span, made) = self.ended(leg.0, self.copying(id, leg, &hidden))?;
-                self.note(stage, Some(id), repeat, span);
-                copy = made;
-            }
-            hidden = copy.expect("a copy makes hidden states");
+            let (span, made) = self.ended(leg.0, self.copying(id, leg, &hidden))?;
+            self.note(stage, Some(id), repeat, span);
+            hidden = made.expect("a copy makes hidden states");
         }
-        for repeat in 0..=computed {
-            let (span, _) = self.ended(DRAFTER, Task::Train(id, Arc::clone(&hidden)))?;
-            if !request.copies_only {
-                self.note(Stage::Train, Some(id), repeat, span);
-            }
+        if copies_only {
+            return Ok(());
         }
-        self.copies_beside(id, request.repeats, &hidden)?;
-        // What has been accumulated is applied, so that it does not grow without end.
-        self.ended(DRAFTER, Task::Apply(StepId(id.0), 1))?;
+        let (span, _) = self.ended(DRAFTER, Task::Train(id, hidden))?;
+        self.note(Stage::Train, Some(id), repeat, span);
         Ok(())
     }
 

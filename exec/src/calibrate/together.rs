@@ -120,13 +120,17 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         })
     }
 
-    /// Copies of `hidden` while a target and a drafter compute: such a copy waits for memory and engines that they use.
+    /// Copies of a microbatch's hidden states while a target and a drafter compute: such a copy waits for memory and engines that they use.
+    /// Then both of these while copies follow one another.
     pub(super) fn copies_beside(
         &mut self,
         id: MicrobatchId,
         repeats: u32,
-        hidden: &Arc<Hidden>,
     ) -> Result<(), CalibrateError> {
+        if legs(self.policy).is_empty() {
+            return Ok(());
+        }
+        let hidden = &self.arrived(id)?;
         for (stage, leg) in legs(self.policy) {
             // Each leg begins where its forward or the leg before left the states.
             let (_, made) = self.ended(super::TARGET, Task::Forward(id))?;
@@ -158,6 +162,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             }
             self.beside_copies(id, (stage, leg), &from, hidden)?;
         }
+        self.ended(DRAFTER, Task::Apply(StepId(id.0), 1))?;
         Ok(())
     }
 

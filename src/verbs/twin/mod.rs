@@ -80,10 +80,11 @@ pub(crate) fn run(args: &TwinArgs) -> Result<(), Failure> {
                 break;
             }
             runner.run(case, number, &out)?;
+            // What has been run is kept, whatever comes.
+            dir.write("runs.csv", &runner.csv())?;
         }
     }
     let outcome = conclude(&out, args.tolerance);
-    dir.write("runs.csv", &runner.csv())?;
     if stop.load(Ordering::SeqCst) {
         return Err(Failure::new(
             code::INTERRUPTED,

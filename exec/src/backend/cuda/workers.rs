@@ -81,25 +81,28 @@ impl TargetWorker<CudaHidden> for CudaTargetWorker {
 /// Sizes that are met before the run begins, at most.
 const SIZES_MAX: usize = 16;
 
-/// One microbatch of each size of a plan, the most frequent sizes first. Where sizes are many, those that come once are left out: what is met
-/// once costs as much before the run as in it.
+/// One microbatch of each size of a plan that is met before the run begins.
 fn frequent_sizes(plan: &Plan) -> Vec<MicrobatchId> {
-    let mut sizes: BTreeMap<(u64, u32), (usize, usize)> = BTreeMap::new();
-    for (row, microbatch) in plan.microbatches.iter().enumerate() {
-        let size = (microbatch.padded.0, microbatch.sample_count());
-        sizes.entry(size).or_insert((0, row)).0 += 1;
+    let sizes = plan.microbatches.iter();
+    let rows = frequent(sizes.map(|m| (m.padded.0, m.sample_count())));
+    rows.into_iter().map(MicrobatchId::from_index).collect()
+}
+
+/// Where each size comes first, the most frequent sizes first. Where sizes are many, those that come once are left out: what is met once
+/// costs as much before the run as in it.
+fn frequent(sizes: impl Iterator<Item = (u64, u32)>) -> Vec<usize> {
+    let mut rows: BTreeMap<(u64, u32), (usize, usize)> = BTreeMap::new();
+    for (row, size) in sizes.enumerate() {
+        rows.entry(size).or_insert((0, row)).0 += 1;
     }
-    let are_few = sizes.len() <= SIZES_MAX;
-    let mut frequent: Vec<(usize, usize)> = sizes
+    let are_few = rows.len() <= SIZES_MAX;
+    let mut frequent: Vec<(usize, usize)> = rows
         .into_values()
         .filter(|(count, _)| are_few || *count > 1)
         .collect();
     frequent.sort_unstable_by_key(|&(count, row)| (std::cmp::Reverse(count), row));
     frequent.truncate(SIZES_MAX);
-    frequent
-        .into_iter()
-        .map(|(_, row)| MicrobatchId::from_index(row))
-        .collect()
+    frequent.into_iter().map(|(_, row)| row).collect()
 }
 
 /// Where the hidden states are, on the worker's own GPU.
@@ -208,5 +211,21 @@ fn failed(error: DrafterError) -> WorkError {
             TrainError::LossNotFinite { .. } | TrainError::GradientNotFinite { .. },
         ) => WorkError::NonFinite(error.to_string()),
         error => fatal(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_few_sizes_are_met_before_a_run_and_of_many_those_that_come_often() {
+        let few = [(512, 1), (1024, 2), (1024, 2), (1024, 3)];
+        assert_eq!(frequent(few.into_iter()), [1, 0, 3]);
+        let once = (0..30).map(|n| (n, 1));
+        let twice = (0..20).flat_map(|n| [(100 + n, 1); 2]);
+        let chosen = frequent(once.chain(twice));
+        let firsts: Vec<usize> = (0..SIZES_MAX).map(|n| 30 + 2 * n).collect();
+        assert_eq!(chosen, firsts);
     }
 }
