@@ -24,13 +24,16 @@ use thiserror::Error;
 pub struct Request {
     /// Microbatches that are measured, in this order.
     pub sample: Vec<MicrobatchId>,
+    /// Microbatches as they follow each other in a run, each with the measured one whose size it has, or else itself. Not empty unless
+    /// copies are all that is wanted.
+    pub order: Vec<(MicrobatchId, MicrobatchId)>,
     /// Times that each piece is repeated, its first use aside.
     pub repeats: u32,
     /// Whether copies are all that is wanted: compute was measured before.
     pub copies_only: bool,
     /// Forwards and trainings that are to be under way together on one device.
     pub states: Vec<(u16, u16)>,
-    /// How long each such state is watched, at least.
+    /// How long each such state is watched, and a run of one target and one drafter, at least.
     pub window: Span,
 }
 
@@ -224,18 +227,24 @@ fn legs_to(policy: &Policy, id: DrafterId) -> Vec<(Stage, CopyLeg)> {
 
 type CopyLeg = (WorkerId, Leg, Place, Place);
 
+/// Hidden states that a drafter is to train on, and whose size they have.
+type Waiting<Hidden> = (MicrobatchId, MicrobatchId, Arc<Hidden>);
+
+/// Time of a forward, that of a training with whose size it has, and what the forward made.
+type Lap<Hidden> = (Span, Option<(Span, MicrobatchId)>, Arc<Hidden>);
+
+/// Microbatches of an optimizer step in a stretch.
+const STEP: usize = 4;
+
 impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
     fn run(&mut self, request: &Request) -> Result<(), CalibrateError> {
-        // In rounds over all sizes, as they come in a run: whoever does the same again finds everything in his caches.
-        for repeat in 0..=request.repeats {
-            for &microbatch in &request.sample {
-                self.microbatch(microbatch, repeat, request.copies_only)?;
-            }
-            if !request.copies_only {
-                // What has been accumulated is applied, so that it does not grow without end.
-                self.ended(DRAFTER, Task::Apply(StepId(repeat), 1))?;
-            }
+        for &microbatch in &request.sample {
+            self.microbatch(microbatch, 0, request.copies_only)?;
         }
+        if !request.copies_only {
+            self.stretch(request)?;
+        }
+        self.fill(request)?;
         for &microbatch in &request.sample {
             self.copies_beside(microbatch, request.repeats)?;
         }
@@ -244,13 +253,109 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
                 self.steps(request.sample[0], repeat)?;
             }
             if !request.states.is_empty() {
-                self.warm_up(&request.sample)?;
+                self.warm_up(&request.sample, &request.order)?;
             }
             // Only what was measured alone can be compared with itself beside others.
             for &(forwards, trains) in &request.states {
                 let together = self.together(request, forwards, trains)?;
                 self.measured.together.push(together);
             }
+        }
+        Ok(())
+    }
+
+    /// A stretch of a run, watched once it has gone on for a while: a device under load is slower than one that has just begun, by a few
+    /// percent, and everything is in its caches for whoever does the same again.
+    fn stretch(&mut self, request: &Request) -> Result<(), CalibrateError> {
+        let began = self.bench.clock.now();
+        let both = request.window + request.window;
+        let are_apart = request.states.is_empty();
+        let mut waiting = None;
+        for (number, &(id, like)) in request.order.iter().cycle().enumerate() {
+            let so_far = self.bench.since(began);
+            if so_far >= both {
+                break;
+            }
+            // The first half is not watched.
+            let repeat = u32::from(so_far >= request.window);
+            let (forward, trained, hidden) = self.lap(id, waiting.take())?;
+            if let Some((span, like)) = trained {
+                self.watched(Stage::Train, like, repeat, span);
+            }
+            self.watched(Stage::Forward, like, repeat, forward);
+            if are_apart {
+                waiting = Some((id, like, hidden));
+            } else {
+                let (span, _) = self.ended(DRAFTER, Task::Train(id, hidden))?;
+                self.watched(Stage::Train, like, repeat, span);
+            }
+            if number % STEP == STEP - 1 {
+                self.ended(DRAFTER, Task::Apply(StepId(number as u32), 1))?;
+            }
+        }
+        if let Some((id, _, hidden)) = waiting {
+            self.ended(DRAFTER, Task::Train(id, hidden))?;
+        }
+        self.train_at(request.sample[0], 1)?;
+        self.ended(DRAFTER, Task::Apply(StepId(0), 1))?;
+        Ok(())
+    }
+
+    /// The forward and copies of one microbatch, beside the training of the one that waits, if any.
+    fn lap(
+        &mut self,
+        id: MicrobatchId,
+        waiting: Option<Waiting<Hidden>>,
+    ) -> Result<Lap<Hidden>, CalibrateError> {
+        self.go_on()?;
+        let sent = waiting.map(|(id, like, hidden)| {
+            let at = self.bench.send(DRAFTER, Task::Train(id, hidden));
+            (at, like)
+        });
+        let began = self.bench.send(TARGET, Task::Forward(id));
+        let (mut forward, mut made, mut trained) = (Span::ZERO, None, None);
+        for _ in 0..1 + usize::from(sent.is_some()) {
+            let done = self.bench.receive()?;
+            match (done.lane.worker, sent) {
+                (DRAFTER, Some((at, like))) => trained = Some((done.at - at, like)),
+                _ => {
+                    forward = done.at - began;
+                    made = done.hidden;
+                }
+            }
+        }
+        let mut hidden = made.expect("a forward makes hidden states");
+        for (_, leg) in legs(self.policy) {
+            let (_, copy) = self.ended(leg.0, self.copying(id, leg, &hidden))?;
+            hidden = copy.expect("a copy makes hidden states");
+        }
+        Ok((forward, trained, hidden))
+    }
+
+    /// Notes a piece of a stretch that counts.
+    fn watched(&mut self, stage: Stage, id: MicrobatchId, repeat: u32, span: Span) {
+        if repeat > 0 {
+            self.note(stage, Some(id), repeat, span);
+        }
+    }
+
+    /// Measures what has not been measured often enough yet.
+    fn fill(&mut self, request: &Request) -> Result<(), CalibrateError> {
+        let stage = match request.copies_only {
+            true => Stage::CopyOut,
+            false => Stage::Train,
+        };
+        for &id in &request.sample {
+            let alone = self.measured.alone.iter();
+            let had = alone.filter(|t| t.stage == stage && t.microbatch == Some(id));
+            for repeat in had.count() as u32..request.repeats {
+                self.microbatch(id, repeat + 1, request.copies_only)?;
+            }
+        }
+        if !request.copies_only {
+            // What has been accumulated is applied, so that it does not grow without end.
+            self.train_at(request.sample[0], 1)?;
+            self.ended(DRAFTER, Task::Apply(StepId(0), 1))?;
         }
         Ok(())
     }

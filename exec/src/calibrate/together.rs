@@ -37,7 +37,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
     ) -> Result<Together, CalibrateError> {
         let alone = |stage| medians(&self.measured.alone, stage);
         let (forward, train) = (alone(Stage::Forward), alone(Stage::Train));
-        let kept = self.kept(&request.sample)?;
+        let kept = self.kept(&request.order)?;
         let targets = (0..forwards).map(|id| WorkerId::Target(TargetId(id)));
         let drafters = (0..trains).map(|id| WorkerId::Drafter(DrafterId(id)));
         let began = self.bench.clock.now();
@@ -57,7 +57,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         let workers: Vec<WorkerId> = shares.keys().copied().collect();
         let mut under_way = 0;
         for worker in workers {
-            self.next(worker, &mut shares, &request.sample, &kept);
+            self.next(worker, &mut shares, &request.order, &kept);
             under_way += 1;
         }
         let mut is_over = false;
@@ -92,7 +92,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             let enough = shares.values().all(|share| share.pieces >= PIECES_MIN);
             is_over |= enough && self.bench.since(began) >= request.window;
             if !is_over {
-                self.next(worker, &mut shares, &request.sample, &kept);
+                self.next(worker, &mut shares, &request.order, &kept);
                 under_way += 1;
             }
         }
@@ -222,16 +222,21 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         }
     }
 
-    /// Hidden states for drafters, of microbatches all over the sample.
+    /// Hidden states for drafters, of the sizes that come most often.
     fn kept(
         &mut self,
-        sample: &[MicrobatchId],
+        order: &[(MicrobatchId, MicrobatchId)],
     ) -> Result<Vec<(MicrobatchId, Arc<Hidden>)>, CalibrateError> {
-        let count = sample.len().min(KEPT_MAX);
-        let at = |i: usize| sample[(2 * i + 1) * sample.len() / (2 * count)];
-        let ids: Vec<MicrobatchId> = (0..count).map(at).collect();
+        let mut counts: BTreeMap<MicrobatchId, usize> = BTreeMap::new();
+        for (_, like) in order {
+            *counts.entry(*like).or_default() += 1;
+        }
+        let mut ids: Vec<(usize, MicrobatchId)> =
+            counts.into_iter().map(|(id, count)| (count, id)).collect();
+        ids.sort_unstable_by_key(|&(count, id)| (std::cmp::Reverse(count), id));
+        ids.truncate(KEPT_MAX);
         ids.into_iter()
-            .map(|id| Ok((id, self.arrived(id)?)))
+            .map(|(_, id)| Ok((id, self.arrived(id)?)))
             .collect()
     }
 
@@ -239,14 +244,15 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         &self,
         worker: WorkerId,
         shares: &mut BTreeMap<WorkerId, Share>,
-        sample: &[MicrobatchId],
+        order: &[(MicrobatchId, MicrobatchId)],
         kept: &[(MicrobatchId, Arc<Hidden>)],
     ) {
         let share = shares.get_mut(&worker).expect("it has a share");
         let task = match worker {
             WorkerId::Target(_) => {
-                share.under_way = sample[share.next % sample.len()];
-                Task::Forward(share.under_way)
+                let (id, like) = order[share.next % order.len()];
+                share.under_way = like;
+                Task::Forward(id)
             }
             WorkerId::Drafter(_) => {
                 let (id, hidden) = &kept[share.next % kept.len()];
@@ -259,14 +265,18 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
     }
 
     /// Lets every worker meet what it will be given: kernels are chosen on first use.
-    pub(super) fn warm_up(&mut self, sample: &[MicrobatchId]) -> Result<(), CalibrateError> {
+    pub(super) fn warm_up(
+        &mut self,
+        sample: &[MicrobatchId],
+        order: &[(MicrobatchId, MicrobatchId)],
+    ) -> Result<(), CalibrateError> {
         for id in 1..self.policy.targets {
             for &microbatch in sample {
                 let target = WorkerId::Target(TargetId(id));
                 self.ended(target, Task::Forward(microbatch))?;
             }
         }
-        let kept = self.kept(sample)?;
+        let kept = self.kept(order)?;
         for id in 1..self.policy.drafters {
             for (microbatch, hidden) in &kept {
                 let drafter = WorkerId::Drafter(DrafterId(id));

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Pieces under way at a time: one is copied, one waits, and one is prepared or taken away by the host.
-pub(crate) const UNDER_WAY: usize = 3;
+/// Pieces under way where the host carries them on: one is copied, one waits, and one is prepared or taken away.
+pub(super) const UNDER_WAY: usize = 3;
 
 /// Cuts `len` elements into pieces of at most `piece` and begins one after another, at most `under_way` at a time; each is ended in its turn.
 ///

@@ -1,80 +1,95 @@
-"""Throughput and stall shares of the runs of a twin: `python3 figure.py TWIN_FOLDER OUT_FOLDER`, with `dflash` beside it or on PATH.
+"""Predicted and measured throughput of a twin, and what its workers did: `python3 figure.py TWIN_FOLDER OUT_FOLDER`, with `dflash` on PATH.
 
-Writes policies.csv (one row a run, from `dflash replay --metrics=json` of its trace) and policies.png.
+Reads twin.csv and, by `dflash replay --metrics=json`, the trace of each policy's prediction and first run. Writes policies.csv (one row a
+prediction or run) and policies.png.
 """
 
 import csv
-import glob
 import json
 import os
-import shutil
+import re
 import subprocess
 import sys
-
-twin, out = sys.argv[1], sys.argv[2]
-dflash = "./dflash" if os.path.exists("./dflash") else shutil.which("dflash")
-ORDER = ["composed", "bucketed", "drafter-queues", "composed-pinned", "composed-pageable", "staged-fifo"]
-PARTS = ["busy", "copying", "blocked", "starved", "barrier"]
-COLOURS = ["#3b6ea5", "#9ecae1", "#d95f02", "#e6ab02", "#999999"]
-
-
-def metrics(trace):
-    lines = subprocess.run([dflash, "replay", "--metrics=json", trace], capture_output=True, text=True, check=True).stdout
-    rows = [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
-    return {row["metric"]: row["value"] for row in rows}
-
-
-table = []
-for policy in ORDER:
-    predicted = None
-    for kind in ["sim"] + sorted(os.path.basename(f) for f in glob.glob(f"{twin}/{policy}/exec-*")):
-        trace = f"{twin}/{policy}/{kind}/trace.txt"
-        if not os.path.exists(trace):
-            continue
-        try:
-            found = metrics(trace)
-        except subprocess.CalledProcessError:
-            continue
-        row = {"policy": policy, "run": kind, "tok_s": round(found["throughput_tok_s"]), "hs_slots_peak": found["hs_slots_peak"],
-               "hs_bytes_peak": found["hs_bytes_peak"], "host_bytes_peak": found["host_bytes_peak"]}
-        row |= {f"{who}_{part}": found[f"{who}_{part}"] for who in ("target", "drafter") for part in PARTS}
-        table.append(row)
-
-with open(f"{out}/policies.csv", "w", newline="") as file:
-    writer = csv.DictWriter(file, table[0].keys(), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-policies = [p for p in ORDER if any(r["policy"] == p for r in table)]
-figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4.6), gridspec_kw={"width_ratios": [1, 1.35]})
-for at, policy in enumerate(policies):
-    runs = [r for r in table if r["policy"] == policy]
-    simulated = [r["tok_s"] / 1e3 for r in runs if r["run"] == "sim"]
-    measured = [r["tok_s"] / 1e3 for r in runs if r["run"] != "sim"]
-    left.bar(at, simulated, 0.6, color="#9ecae1", label="predicted" if at == 0 else None)
-    left.plot([at] * len(measured), measured, "D", color="#d95f02", label="measured" if at == 0 else None)
+twin, out = sys.argv[1], sys.argv[2]
+KINDS = ["composed", "bucketed", "drafter-queues", "staged-fifo", "composed-pinned", "composed-pageable"]
+TRANSPORT = {"staged-fifo": "host-pageable", "composed-pinned": "host-pinned", "composed-pageable": "host-pageable"}
+PARTS = ["busy", "copying", "blocked", "starved", "barrier"]
+PART_COLOURS = ["#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#999999"]
+PREDICTED, MEASURED, INK, SOFT = "#56B4E9", "#0072B2", "#1C1C1C", "#5C5C5C"
+plt.rcParams.update({"font.family": "sans-serif", "font.sans-serif": ["Noto Sans", "DejaVu Sans"], "font.size": 9, "text.color": INK,
+                     "axes.edgecolor": "#C8C8C8", "axes.labelcolor": SOFT, "xtick.color": INK, "ytick.color": SOFT})
+
+
+def metrics(trace):
+    lines = subprocess.run(["dflash", "replay", "--metrics=json", trace], capture_output=True, text=True, check=True).stdout
+    rows = [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
+    return {row["metric"]: row["value"] for row in rows}
+
+
+def place(name):
+    """A folder's policy and split: composed-split-2-2 is composed on 2+2."""
+    found = re.match(r"(.*?)-split-(\d).(\d)$", name)
+    return (found[1], f"{found[2]}+{found[3]}") if found else (name, "1+1")
+
+
+measured = {}
+for row in csv.DictReader(open(f"{twin}/twin.csv")):
+    predicted, runs = measured.setdefault(row["policy"], (float(row["predicted_tok_s"]), []))
+    runs.append(float(row["measured_tok_s"]))
+rank = lambda name: (["1+1", "3+1", "2+2"].index(place(name)[1]), KINDS.index(place(name)[0]))
+names = sorted(measured, key=rank)
+
+table = []
+for name in names:
+    for kind in ("sim", "exec-1"):
+        found = metrics(f"{twin}/{name}/{kind}/trace.txt")
+        policy, split = place(name)
+        row = {"policy": policy, "split": split, "transport": TRANSPORT.get(policy, "p2p"), "run": kind, "tok_s": round(found["throughput_tok_s"]),
+               "hs_slots_peak": found["hs_slots_peak"], "hs_bytes_peak": found["hs_bytes_peak"], "host_bytes_peak": found["host_bytes_peak"]}
+        table.append(row | {f"{who}_{part}": found[f"{who}_{part}"] for who in ("target", "drafter") for part in PARTS})
+with open(f"{out}/policies.csv", "w", newline="") as file:
+    writer = csv.DictWriter(file, table[0].keys(), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+
+figure, (top, bottom) = plt.subplots(2, 1, figsize=(13, 9.2), gridspec_kw={"height_ratios": [1.15, 1], "hspace": 0.32})
+for at, name in enumerate(names):
+    predicted, runs = measured[name]
+    mean = sum(runs) / len(runs)
+    top.bar(at - 0.2, predicted / 1e3, 0.38, color=PREDICTED, label="predicted" if at == 0 else None)
+    top.bar(at + 0.2, mean / 1e3, 0.38, color=MEASURED, label="measured" if at == 0 else None)
+    top.text(at, max(predicted, mean) / 1e3 + 12, f"{100 * (predicted / mean - 1):+.1f} %", ha="center", fontsize=8.5)
+    found = next(r for r in table if (r["policy"], r["split"], r["run"]) == (*place(name), "exec-1"))
     for shift, who in ((-0.2, "target"), (0.2, "drafter")):
-        run = next(r for r in runs if r["run"] == "sim")
-        bottom = 0
-        for part, colour in zip(PARTS, COLOURS):
-            share = 100 * run[f"{who}_{part}"]
-            right.bar(at + shift, share, 0.36, bottom=bottom, color=colour, label=part if (at, who) == (0, "target") else None)
-            bottom += share
-        right.text(at + shift, 101, who[0].upper(), ha="center", fontsize=8)
-names = [p.replace("composed-", "composed\n") for p in policies]
-for axis in (left, right):
-    axis.set_xticks(range(len(policies)), names, fontsize=8)
-left.set_ylabel("trained tokens/s (thousands)")
-left.legend(loc="upper right", fontsize=8)
-left.set_title("Throughput, 2.94 GB of hidden states a microbatch", fontsize=10)
-right.set_ylabel("share of the run (%)")
-right.set_ylim(0, 108)
-right.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)
-right.set_title("What target (T) and drafter (D) do, predicted", fontsize=10)
-figure.tight_layout()
-figure.savefig(f"{out}/policies.png", dpi=110)
+        height = 0
+        for part, colour in zip(PARTS, PART_COLOURS):
+            share = 100 * found[f"{who}_{part}"]
+            bottom.bar(at + shift, share, 0.36, bottom=height, color=colour, label=part if (at, who) == (0, "target") else None)
+            height += share
+        bottom.text(at + shift, 102, who[0].upper(), ha="center", fontsize=8, color=SOFT)
+labels = [f"{place(n)[0].replace('composed-', 'composed\n').replace('-queues', '\nqueues')}\n{place(n)[1]}" for n in names]
+for axis in (top, bottom):
+    axis.set_xticks(range(len(names)), labels, fontsize=8.5)
+    axis.set_xlim(-0.7, len(names) - 0.3)
+    axis.tick_params(length=0)
+    axis.set_axisbelow(True)
+    axis.grid(axis="y", color="#E4E4E4", linewidth=0.8)
+    for side in ("top", "right", "left"):
+        axis.spines[side].set_visible(False)
+top.set_ylabel("trained tokens/s (thousands)")
+top.set_ylim(0, 1.12 * max(max(p, *r) for p, r in measured.values()) / 1e3)
+top.legend(loc="upper left", frameon=False, ncols=2)
+errors = [abs(p / (sum(r) / len(r)) - 1) for p, r in measured.values()]
+top.set_title(f"{len(names)} policies on up to four H200: {sum(e <= 0.03 for e in errors)} predicted within 3 %", loc="left", fontsize=13,
+              fontweight="bold")
+bottom.set_ylabel("share of the run (%)")
+bottom.set_ylim(0, 110)
+bottom.set_title("what targets (T) and drafters (D) did, measured", loc="left", fontsize=11, pad=26)
+bottom.legend(loc="lower left", bbox_to_anchor=(0, 1.005), frameon=False, ncols=5)
+figure.savefig(f"{out}/policies.png", dpi=110, bbox_inches="tight")

@@ -1,6 +1,6 @@
 //! Measuring what a scenario's policies need: one backend after another, each made as a run makes it.
 
-use super::sample::sample;
+use super::sample::{order, sample};
 use super::{Effort, Measurement};
 use crate::failure::{Failure, code};
 use crate::scenario::Case;
@@ -53,8 +53,10 @@ pub(super) fn measured(
             transport_name(policy.transport),
             if job.computes { "" } else { " (copies)" }
         ));
+        let sample = sample(&ready.plan, effort.per_bucket);
         let request = Request {
-            sample: sample(&ready.plan, effort.per_bucket),
+            order: order(&ready.plan, &sample),
+            sample,
             repeats: effort.repeats,
             copies_only: !job.computes,
             states: job.states,
@@ -79,6 +81,7 @@ pub(super) fn measured(
         };
         found.push(Measurement {
             measured,
+            formation: formation(job.case),
             plan: Arc::clone(&ready.plan),
             edges: sim::edges(&ready.case.file.workload.buckets, &ready.case.lengths)
                 .map_err(Failure::usage)?
@@ -124,11 +127,10 @@ fn jobs(cases: &[Case], gpus: Option<usize>) -> Vec<Job<'_>> {
     let mut formed = BTreeSet::new();
     let mut carried = BTreeSet::new();
     for case in cases {
-        let file = &case.file;
-        let formation = format!("{:?} {:?} {:?}", file.workload, file.training, case.lengths);
-        let way = (file.policy.transport, file.policy.placement as u8);
-        let computes = formed.insert(formation);
-        let copies = file.policy.transport != Transport::Local && carried.insert(way);
+        let policy = &case.file.policy;
+        let way = (policy.transport, policy.placement as u8);
+        let computes = formed.insert(formation(case));
+        let copies = policy.transport != Transport::Local && carried.insert(way);
         if computes || copies {
             jobs.push(Job {
                 case,
@@ -141,6 +143,12 @@ fn jobs(cases: &[Case], gpus: Option<usize>) -> Vec<Job<'_>> {
         first.states = states(cases, gpus).into_iter().collect();
     }
     jobs
+}
+
+/// What makes microbatches what they are: cases that agree in it have the same ones.
+pub(super) fn formation(case: &Case) -> String {
+    let file = &case.file;
+    format!("{:?} {:?} {:?}", file.workload, file.training, case.lengths)
 }
 
 /// Forwards and trainings that can be under way on one device in some case. `gpus` is how many there are where it is not the

@@ -53,6 +53,8 @@ impl From<EffortArgs> for Effort {
 /// What one backend gave.
 struct Measurement {
     measured: Measured,
+    /// What its microbatches are, as [`measure::formation`] writes it.
+    formation: String,
     plan: Arc<Plan>,
     /// Upper edges of the buckets. (tokens)
     edges: Vec<u32>,
@@ -96,6 +98,8 @@ struct RateBeside {
 #[derive(Clone, Debug)]
 pub(crate) struct Calibrated {
     pub(crate) costs: Costs,
+    /// The same for one formation alone: target and drafter.
+    own: BTreeMap<String, [Formula; 2]>,
     /// Workers that share a device; none where each has its own.
     pub(crate) sharing: Option<Sharing>,
     /// Devices that the workers were on, where they shared some.
@@ -223,6 +227,11 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
             spread: rounded(spread),
             distribution: Distribution::Lognormal,
         },
+        own: found
+            .iter()
+            .filter(|m| !m.points(Stage::Train).is_empty())
+            .map(|m| (m.formation.clone(), m.formulas()))
+            .collect(),
         gpus: gpus.and_then(|count| u16::try_from(count).ok()),
         sharing,
         links,
@@ -292,12 +301,23 @@ fn links(
 }
 
 impl Calibrated {
-    /// Puts what was measured in place of what the file assumed. One drafter sums nothing.
+    /// Puts what was measured in place of what a case assumed. One drafter sums nothing, and a formation that was measured itself has its
+    /// own formulas: those of all are a compromise.
+    pub(crate) fn put_into_case(&self, case: &mut Case) {
+        let own = self.own.get(&measure::formation(case));
+        self.put_into(&mut case.file);
+        if let Some([target, drafter]) = own {
+            case.file.costs.target = StageCost::Formula(*target);
+            case.file.costs.drafter = StageCost::Formula(*drafter);
+        }
+        if case.file.policy.drafters == 1 {
+            case.file.costs.all_reduce_ms = 0.0;
+        }
+    }
+
+    /// Puts what was measured in place of what the file assumed.
     pub(crate) fn put_into(&self, file: &mut PolicyFile) {
         file.costs = self.costs.clone();
-        if file.policy.drafters == 1 {
-            file.costs.all_reduce_ms = 0.0;
-        }
         let hardware = &mut file.hardware;
         hardware.sharing.clone_from(&self.sharing);
         hardware.gpus = self.gpus.unwrap_or(hardware.gpus);
@@ -333,6 +353,11 @@ impl Measurement {
                 &self.measured.alone
             }
         }
+    }
+
+    /// Formulas of forwards and trainings fitted to this measurement alone.
+    fn formulas(&self) -> [Formula; 2] {
+        [Stage::Forward, Stage::Train].map(|stage| fit::formula(&self.points(stage)).0)
     }
 
     fn points(&self, stage: Stage) -> Vec<Point> {

@@ -26,6 +26,25 @@ pub(super) fn sample(plan: &Plan, per_bucket: usize) -> Vec<MicrobatchId> {
     chosen
 }
 
+/// All microbatches in the plan's order, each with the one of the sample that has its bucket and size, or else itself.
+pub(super) fn order(plan: &Plan, sample: &[MicrobatchId]) -> Vec<(MicrobatchId, MicrobatchId)> {
+    let size = |id: MicrobatchId| {
+        let microbatch = plan.microbatch(id);
+        (
+            microbatch.bucket,
+            microbatch.padded,
+            microbatch.sample_count(),
+        )
+    };
+    let like = |id: MicrobatchId| {
+        let same = sample.iter().find(|other| size(**other) == size(id));
+        (id, same.copied().unwrap_or(id))
+    };
+    (0..plan.microbatches.len())
+        .map(|row| like(MicrobatchId::from_index(row)))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +84,18 @@ mod tests {
         let plan = Plan::order(&formation, &spec);
         let chosen = sample(&plan, 3);
         assert_eq!(chosen.len(), 6);
+        let order = order(&plan, &chosen);
+        assert_eq!(order.len(), plan.microbatches.len());
+        for (row, &(id, like)) in order.iter().enumerate() {
+            assert_eq!(id.index(), row);
+            let [mine, others] = [id, like].map(|id| {
+                let m = plan.microbatch(id);
+                (m.bucket, m.padded, m.sample_count())
+            });
+            assert_eq!(mine, others);
+            let is_known = chosen.contains(&like);
+            assert!(is_known || like == id, "{id:?} {like:?}");
+        }
         for bucket in 0..2 {
             let padded = |m: &shared::plan::Microbatch| m.padded.0;
             let mine = plan.microbatches.iter().filter(|m| m.bucket.0 == bucket);

@@ -93,6 +93,7 @@ fn measurement() -> Measurement {
     });
     Measurement {
         measured,
+        formation: "all".into(),
         plan,
         edges: vec![200, 400],
         transport: Transport::HostPinned,

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &TwinArgs) -> Result<(), Failure> {
             say(line);
         }
         for case in &mut cases {
-            found.put_into(&mut case.file);
+            found.put_into_case(case);
         }
     }
     let names = names(&cases);

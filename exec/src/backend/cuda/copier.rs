@@ -5,7 +5,7 @@
 use super::hidden::{CudaHidden, HostSlots, Slot};
 use super::{Shared, fatal};
 use crate::backend::{Copier, CopyJob, WorkError};
-use crate::cuda::{CudaError, Event, Ferry, PinnedBuffer, Ptr, Stream, UNDER_WAY, Way, in_turn};
+use crate::cuda::{CudaError, Event, Ferry, PinnedBuffer, Ptr, Stream, Way, in_turn};
 use crate::error::WorkerId;
 use half::bf16;
 use shared::policy::{Placement, Transport};
@@ -22,11 +22,15 @@ pub(super) struct CudaCopier {
     ferry: Option<Ferry<bf16>>,
 }
 
-/// Elements of a piece between a GPU and page-locked memory: 4 MiB, less than a tenth of a millisecond.
-const PINNED_PIECE: usize = 2 << 20;
+/// Elements of a piece between a GPU and page-locked memory: 8 MiB, a seventh of a millisecond.
+const PINNED_PIECE: usize = 4 << 20;
 
-/// Elements of a piece between two GPUs: 32 MiB, as long.
-const DEVICE_PIECE: usize = 16 << 20;
+/// Elements of a piece between two GPUs: 64 MiB, as long.
+const DEVICE_PIECE: usize = 32 << 20;
+
+/// Pieces under way. With another one waiting a GPU's copy engine stays with these copies for milliseconds; between them it looks for
+/// others.
+const ONE: usize = 1;
 
 impl CudaCopier {
     pub(super) fn new(end: WorkerId, shared: Arc<Shared>) -> Result<Self, WorkError> {
@@ -133,7 +137,7 @@ fn between_gpus(
     in_turn(
         from.len(),
         DEVICE_PIECE,
-        UNDER_WAY,
+        ONE,
         |_, range| {
             let to = (target, to.at(range.clone()));
             way.carry((source, from.at(range)), to)?;
@@ -148,7 +152,7 @@ fn out(stream: &Stream, from: Ptr<bf16>, to: &mut PinnedBuffer<bf16>) -> Result<
     in_turn(
         from.len(),
         PINNED_PIECE,
-        UNDER_WAY,
+        ONE,
         |_, range| {
             stream.download_part(from.at(range.clone()), to, range)?;
             stream.record()
@@ -162,7 +166,7 @@ fn into(stream: &Stream, from: &PinnedBuffer<bf16>, to: Ptr<bf16>) -> Result<(),
     in_turn(
         to.len(),
         PINNED_PIECE,
-        UNDER_WAY,
+        ONE,
         |_, range| {
             stream.upload_part(from, range.clone(), to.at(range))?;
             stream.record()
