@@ -31,6 +31,8 @@ pub struct Request {
     pub repeats: u32,
     /// Whether copies are all that is wanted: compute was measured before.
     pub copies_only: bool,
+    /// Whether target and drafter compute at the same time in the stretch of a run: each has a device of its own.
+    pub are_apart: bool,
     /// Forwards and trainings that are to be under way together on one device.
     pub states: Vec<(u16, u16)>,
     /// How long each such state is watched, and a run of one target and one drafter, at least.
@@ -269,7 +271,6 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
     fn stretch(&mut self, request: &Request) -> Result<(), CalibrateError> {
         let began = self.bench.clock.now();
         let both = request.window + request.window;
-        let are_apart = request.states.is_empty();
         let mut waiting = None;
         for (number, &(id, like)) in request.order.iter().cycle().enumerate() {
             let so_far = self.bench.since(began);
@@ -283,7 +284,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
                 self.watched(Stage::Train, like, repeat, span);
             }
             self.watched(Stage::Forward, like, repeat, forward);
-            if are_apart {
+            if request.are_apart {
                 waiting = Some((id, like, hidden));
             } else {
                 let (span, _) = self.ended(DRAFTER, Task::Train(id, hidden))?;

@@ -40,6 +40,7 @@ fn request() -> Request {
             .collect(),
         repeats: 2,
         copies_only: false,
+        are_apart: false,
         states: vec![(1, 1)],
         window: Span::from_ms(10),
     }
@@ -87,13 +88,13 @@ fn every_stage_is_measured_as_often_as_asked_and_never_too_short() {
 #[test]
 fn a_stretch_of_a_run_is_watched_under_the_sizes_it_has() {
     let stop = AtomicBool::new(false);
-    for states in [Vec::new(), vec![(1, 1)]] {
+    for are_apart in [false, true] {
         // Microbatch 2, which takes 6 ms, counts as one of the size of 0.
         let asked = Request {
             sample: vec![MicrobatchId(0)],
             order: vec![(MicrobatchId(2), MicrobatchId(0))],
             repeats: 1,
-            states,
+            are_apart,
             window: Span::from_ms(30),
             ..request()
         };

@@ -40,6 +40,7 @@ pub(super) fn measured(
     stop: &AtomicBool,
     models: &mut Option<Models>,
 ) -> Result<Vec<Measurement>, Failure> {
+    let are_apart = states(cases, gpus).is_empty();
     let jobs = jobs(cases, gpus);
     let count = jobs.len();
     let mut found = Vec::new();
@@ -59,6 +60,7 @@ pub(super) fn measured(
             sample,
             repeats: effort.repeats,
             copies_only: !job.computes,
+            are_apart,
             states: job.states,
             window: effort.window,
         };
@@ -178,9 +180,9 @@ fn bench_policy(cases: &[Case], gpus: Option<usize>, of: &Policy) -> Policy {
     let most = |count: fn(&Policy) -> u16| cases.iter().map(|case| count(&case.file.policy)).max();
     let targets = most(|p| p.targets).unwrap_or(of.targets);
     let drafters = most(|p| p.drafters).unwrap_or(of.drafters);
-    let is_shared = !states(cases, gpus).is_empty();
+    let are_apart = states(cases, gpus).is_empty();
     let (targets, drafters, slots) = match gpus {
-        Some(gpus) if !is_shared => {
+        Some(gpus) if are_apart => {
             let free = u16::try_from(gpus.saturating_sub(1)).unwrap_or(u16::MAX);
             (1, drafters.min(free.max(1)), SLOTS_ALONE)
         }
