@@ -104,6 +104,7 @@ impl Core {
             touched,
         };
         core.deal_out_untaken();
+        core.advance_cursors();
         core
     }
 

@@ -213,20 +213,28 @@ impl View<'_> {
 
     /// Under a composed plan with fixed assignment, the first microbatch of this step or the next that is `drafter`'s and untaken.
     pub fn next_of_plan(&self, drafter: DrafterId) -> Option<MicrobatchId> {
-        let last = self.state.step.index() + 1;
-        let end = self
-            .plan
-            .steps
-            .get(last)
-            .or_else(|| self.plan.steps.last())?
-            .microbatches
-            .end;
-        (self.state.drafters[drafter.index()].cursor..end)
-            .map(MicrobatchId)
-            .find(|&id| {
-                self.status(id).is_untaken()
-                    && self.keeper(id, self.plan.drafter_of[id.index()]) == drafter
-            })
+        let next = self.state.drafters[drafter.index()].cursor;
+        (next < self.plan_in_sight()).then_some(MicrobatchId(next))
+    }
+
+    /// Where a drafter's cursor belongs that stands at `from` or after it: at its next microbatch, else at the end of what is in sight.
+    pub(super) fn cursor_after(&self, from: u32, drafter: DrafterId) -> u32 {
+        let end = self.plan_in_sight();
+        let is_its_own = |&id: &u32| {
+            let id = MicrobatchId(id);
+            self.status(id).is_untaken()
+                && self.keeper(id, self.plan.drafter_of[id.index()]) == drafter
+        };
+        (from..end).find(is_its_own).unwrap_or(end.max(from))
+    }
+
+    /// The end of this step and the next.
+    fn plan_in_sight(&self) -> u32 {
+        let steps = &self.plan.steps;
+        let next = steps
+            .get(self.state.step.index() + 1)
+            .or_else(|| steps.last());
+        next.map_or(0, |step| step.microbatches.end)
     }
 
     /// Whether hidden states may still reach `drafter`: some are waiting, in the making or to be made.

@@ -220,6 +220,13 @@ fn a_step_out_of_order_is_reported() {
 }
 
 #[test]
+fn a_cursor_that_passed_over_work_is_reported() {
+    let mut core = advanced("composed");
+    core.state.drafters[0].cursor += 1;
+    assert!(check(&core).unwrap_err().contains("at its next microbatch"));
+}
+
+#[test]
 fn what_settling_left_undone_is_reported() {
     let mut core = advanced("composed");
     let is_idle = |t: &crate::core::TargetState| t.task == TargetTask::Idle;
@@ -234,6 +241,7 @@ fn every_promise_is_broken_by_some_plant() {
     let by_hand = [
         "under every cap",
         "ahead of what was trained",
+        "at its next microbatch",
         "stays settled",
     ];
     for (rule, _) in RULES {
