@@ -155,9 +155,9 @@ fn counts_slots(core: &Core) -> bool {
 fn respects_caps(core: &Core) -> bool {
     let under = |used: &Use, cap: (u32, Bytes)| used.count <= cap.0 && used.bytes <= cap.1;
     let hs = &core.state().hs;
-    under(&hs.slots, core.caps.total())
-        && hs.by_bucket.iter().all(|u| under(u, core.caps.bucket()))
-        && hs.by_drafter.iter().all(|u| under(u, core.caps.drafter()))
+    under(&hs.slots, core.caps.total)
+        && hs.by_bucket.iter().all(|u| under(u, core.caps.bucket))
+        && hs.by_drafter.iter().all(|u| under(u, core.caps.drafter))
 }
 
 fn what_waits_has_a_slot(core: &Core) -> bool {

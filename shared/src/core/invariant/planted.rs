@@ -203,7 +203,7 @@ fn a_cap_that_is_exceeded_is_reported() {
     let mut core = advanced("bucketed");
     let used = core.state.hs.slots.count;
     core.policy.depth_total = Some(used - 1);
-    core.caps = crate::core::rules::Caps::of(&core.policy);
+    core.caps = crate::core::caps::Caps::of(&core.policy);
     assert!(check(&core).unwrap_err().contains("under every cap"));
 }
 
@@ -232,7 +232,7 @@ fn what_settling_left_undone_is_reported() {
     let is_idle = |t: &crate::core::TargetState| t.task == TargetTask::Idle;
     assert!(core.state.targets.iter().any(is_idle), "somebody waits");
     core.policy.depth_total = None;
-    core.caps = crate::core::rules::Caps::of(&core.policy);
+    core.caps = crate::core::caps::Caps::of(&core.policy);
     assert!(check(&core).unwrap_err().contains("stays settled"));
 }
 
