@@ -112,7 +112,7 @@ enum Labels {
 
 impl Labels {
     const LINES_MAX: usize = 3;
-    const LENGTH_MAX: f64 = 220.0;
+    const LENGTH_MAX: f64 = 360.0;
 
     fn new(pairs: &[Pair], slot: f64) -> Self {
         let is_wide = |word: &str| Text::new((0.0, 0.0), word).width() > slot - 6.0;
