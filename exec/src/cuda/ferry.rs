@@ -151,7 +151,7 @@ fn at_once<W: Send, J: Send, E: Send>(
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        outcomes.into_iter().map(of).collect()
+        outcomes.into_iter().try_for_each(of)
     })
 }
 

@@ -45,7 +45,8 @@ pub(crate) fn in_turn<T, E>(
         }
     }
     for (place, range, begun) in open {
-        outcome = outcome.and(end(place, range, begun));
+        let ended = end(place, range, begun);
+        outcome = outcome.and(ended);
     }
     outcome
 }
