@@ -173,7 +173,9 @@ impl View<'_> {
             self.status(id).is_untaken()
                 && self.keeper(id, self.plan.drafter_of[id.index()]) == drafter
         };
-        (from..end).find(is_its_own).unwrap_or_else(|| end.max(from))
+        (from..end)
+            .find(is_its_own)
+            .unwrap_or_else(|| end.max(from))
     }
 
     /// The end of this step and the next.
