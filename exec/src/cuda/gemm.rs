@@ -3,6 +3,7 @@
 //! Matrices are row-major. The library's are column-major, so C = A·B is asked for as Cᵀ = Bᵀ·Aᵀ. Asking the library which of its
 //! kernels to take costs more host time than a launch; the answer is kept for each shape.
 
+pub(in crate::cuda) mod fused;
 mod matrix;
 mod plan;
 
@@ -15,6 +16,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use fused::{FusedProducts, HeadTurn};
 pub use matrix::{Matrix, Output};
 
 /// What the library may use beside the operands. (bytes)

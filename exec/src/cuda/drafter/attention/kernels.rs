@@ -38,7 +38,7 @@ pub(in crate::cuda::drafter) fn attention_source(
         ("UNIT_STAGES", UNIT_STAGES),
     ]);
     let text = concat!(
-        include_str!("../../kernels/drafter/hopper.cuh"),
+        include_str!("../../kernels/hopper.cuh"),
         include_str!("../../kernels/drafter/attention.cu")
     );
     ("drafter/attention", source(text, &defines))
