@@ -200,6 +200,12 @@ fn products_with_what_follows_them_match_the_host() {
         stream.upload(values, buffer.ptr()).unwrap();
         buffer
     };
+    let put_floats = |values: &[f32]| -> Buffer<f32> {
+        let buffer = pool.buffer(values.len()).unwrap();
+        stream.upload(values, buffer.ptr()).unwrap();
+        buffer
+    };
+    let scale = |row: usize| 0.5 + (row % 7) as f32 / 4.0;
     // Whole tiles; sizes that no tile divides; an odd number of tiles; fewer rows than a tile.
     for (m, n, k) in [(256, 256, 128), (300, 264, 136), (700, 520, 64), (5, 8, 8)] {
         let mut draw = draws((m * n + k) as u64);
@@ -209,21 +215,19 @@ fn products_with_what_follows_them_match_the_host() {
         let (a, gate_up) = (list(m * k, 4.0), list(2 * n * k, 1.0));
         let sums = transposed_product(&a, &gate_up, k);
         let silu = |x: f64| x / (1.0 + (-x).exp());
-        let rows = sums.chunks(2 * n);
-        let want: Vec<f64> = rows
-            .flat_map(|row| {
-                (0..n)
-                    .map(|j| silu(row[j]) * row[n + j])
-                    .collect::<Vec<_>>()
-            })
-            .collect();
+        let mut want = Vec::with_capacity(m * n);
+        for (at, row) in sums.chunks(2 * n).enumerate() {
+            let scale = f64::from(scale(at));
+            want.extend((0..n).map(|j| silu(scale * row[j]) * scale * row[n + j]));
+        }
+        let scales = put_floats(&(0..m).map(scale).collect::<Vec<_>>());
         // What is not written shows, and so does what is written behind the end.
         let out = put(&vec![bf16::NAN; m * n + 64]);
         let (a_there, b_there) = (put(&a), put(&gate_up));
         let left = Matrix::new(a_there.ptr(), m, k);
         let right = Matrix::new(b_there.ptr(), 2 * n, k);
         let to = Matrix::new(out.ptr(), m, n);
-        fused.gated(&stream, left, right, to).unwrap();
+        fused.gated(&stream, left, scales.ptr(), right, to).unwrap();
         let got = stream.download(out.ptr()).unwrap();
         assert!(got[m * n..].iter().all(|x| x.is_nan()), "{m}x{k}x{n}");
         let got: Vec<f64> = got[..m * n].iter().map(|&x| x.into()).collect();
@@ -247,15 +251,18 @@ fn products_with_what_follows_them_match_the_host() {
         let mut want = transposed_product(&a, &b, k);
         for (at, head) in want.chunks_mut(128).enumerate() {
             let (token, number) = (at / (n / 128), at % (n / 128));
+            for x in head.iter_mut() {
+                *x *= f64::from(scale(token));
+            }
             let norm = match number {
                 q if q < heads[0] => &norms[0],
                 k if k < heads[0] + heads[1] => &norms[1],
                 _ => continue,
             };
             let squares: f64 = head.iter().map(|x| x * x).sum();
-            let scale = (squares / 128.0 + 1e-6).sqrt().recip();
+            let normal = (squares / 128.0 + 1e-6).sqrt().recip();
             for (x, w) in head.iter_mut().zip(norm) {
-                *x *= scale * f64::from(*w);
+                *x *= normal * f64::from(*w);
             }
             for i in 0..64 {
                 let (sin, cos) = angle(token, i).sin_cos();
@@ -266,8 +273,8 @@ fn products_with_what_follows_them_match_the_host() {
         let out = put(&vec![bf16::NAN; m * n]);
         let (a_there, b_there) = (put(&a), put(&b));
         let (queries, keys) = (put(&norms[0]), put(&norms[1]));
-        let table_there = pool.buffer::<f32>(table.len()).unwrap();
-        stream.upload(&table, table_there.ptr()).unwrap();
+        let table_there = put_floats(&table);
+        let scales = put_floats(&(0..m).map(scale).collect::<Vec<_>>());
         let turn = HeadTurn {
             norms: [queries.ptr(), keys.ptr()],
             table: table_there.ptr(),
@@ -278,7 +285,9 @@ fn products_with_what_follows_them_match_the_host() {
         let left = Matrix::new(a_there.ptr(), m, k);
         let right = Matrix::new(b_there.ptr(), n, k);
         let to = Matrix::new(out.ptr(), m, n);
-        fused.turned(&stream, left, right, to, &turn).unwrap();
+        fused
+            .turned(&stream, left, scales.ptr(), right, to, &turn)
+            .unwrap();
         let got = stream.download(out.ptr()).unwrap();
         let got: Vec<f64> = got.into_iter().map(f64::from).collect();
         let error = distance(&got, &want);
@@ -287,7 +296,9 @@ fn products_with_what_follows_them_match_the_host() {
             heads: [heads[0] + 1, heads[1]],
             ..turn
         };
-        let refused = fused.turned(&stream, left, right, to, &odd).unwrap_err();
+        let refused = fused
+            .turned(&stream, left, scales.ptr(), right, to, &odd)
+            .unwrap_err();
         assert!(refused.to_string().contains("even numbers"), "{refused}");
     }
 }
@@ -669,6 +680,43 @@ fn the_reference_case_matches() {
             eprintln!("reference case, mb{m}.{name}: {error:.2e}");
             assert!(error < FEATURES, "mb{m}.{name}: {error:e}");
         }
+    }
+}
+
+/// Products that are one kernel with the norm before them and with what follows, on a target whose norms have weights.
+#[test]
+fn a_forward_of_fused_products_matches_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    let (sizes, captured) = ([256, 328, 3, 4, 2, 128], [0, 2]);
+    let config = config("Qwen3ForCausalLM", sizes);
+    let random = Target::random(config, 5, &captured, &Device::Cpu).unwrap();
+    let mut draw = draws(3);
+    let weights = random.weights().iter().map(|(name, t)| {
+        let mut near_one = || -> Vec<f32> { (0..t.elem_count()).map(|_| 1.0 + draw()).collect() };
+        let t = match name.contains("norm") {
+            true => Tensor::from_vec(near_one(), t.shape(), &Device::Cpu).unwrap(),
+            false => t.clone(),
+        };
+        (name.clone(), t)
+    });
+    let weights = rounded(&weights.collect());
+    let cpu = Target::from_tensors(random.config().clone(), &weights, &captured, "test")
+        .unwrap()
+        .with_last_hidden(true);
+    let mut twins = Twins::new(&gpu, cpu, AttentionChoice::Fastest, 200);
+    twins.gpu.fuse_always().unwrap();
+    for (lengths, padded) in [(vec![200, 131, 7], 200), (vec![129], 130), (vec![1], 1)] {
+        let batch = batch(500, &lengths, padded);
+        let (got, want) = (twins.on_gpu(&batch), twins.on_cpu(&batch));
+        let errors = [0, 1].map(|n| distance(&got[n], &want[n]));
+        let how = twins.gpu.fused();
+        eprintln!(
+            "fused {lengths:?}: features {:.2e} last {:.2e} ({how})",
+            errors[0], errors[1]
+        );
+        assert!(errors.iter().all(|&e| e < FEATURES), "{errors:?}");
+        let is_hopper = gpu.capability() == (9, 0);
+        assert_eq!(how.contains("gate/up, heads"), is_hopper, "{how}");
     }
 }
 

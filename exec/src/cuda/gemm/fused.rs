@@ -1,4 +1,7 @@
-//! Products with what follows them in one kernel, on Hopper: their results are not written and read again in between.
+//! Products with what goes before and after them in one kernel, on Hopper: what lies between is not written and read again.
+//!
+//! A norm in front of a product is a factor for each row and one for each column of its input: the first is applied to the sums, the
+//! second belongs to the product's weights.
 
 use super::Matrix;
 use crate::cuda::{CudaError, Gpu, Kernel, Module, Named, Ptr, Source, Stream};
@@ -41,12 +44,17 @@ pub struct HeadTurn {
 }
 
 impl FusedProducts {
-    /// The kernels for `gpu`; none where it is no Hopper.
+    /// Whether there are such kernels for `gpu`.
+    pub fn fit(gpu: &Gpu) -> bool {
+        gpu.capability() == (9, 0)
+    }
+
+    /// The kernels for `gpu`, where there are some.
     ///
     /// # Errors
     /// No compiler.
     pub fn load(gpu: &Arc<Gpu>) -> Result<Option<Self>, CudaError> {
-        if gpu.capability() != (9, 0) {
+        if !Self::fit(gpu) {
             return Ok(None);
         }
         let module = Module::load(gpu, &SOURCE)?;
@@ -60,7 +68,8 @@ impl FusedProducts {
         Ok(Some(kernels))
     }
 
-    /// out [m, n] = silu(a · gateᵀ) · (a · upᵀ), where `gate_up` [2n, k] holds the gates' rows and then the ups'.
+    /// out [m, n] = silu(a · gateᵀ) · (a · upᵀ) with each row of a [m, k] times its scale, where `gate_up` [2n, k] holds the gates' rows
+    /// and then the ups'.
     ///
     /// # Errors
     /// Matrices that do not fit each other or their memory, or whose widths are no multiples of 8.
@@ -68,17 +77,20 @@ impl FusedProducts {
         &self,
         stream: &Stream,
         a: Matrix<bf16>,
+        scales: Ptr<f32>,
         gate_up: Matrix<bf16>,
         out: Matrix<bf16>,
     ) -> Result<(), CudaError> {
         check(&a, &gate_up, &out, 2)?;
+        scales.check("scales of rows", out.rows)?;
         let launch = self.launch(&self.gated, &a, &gate_up, &out, TILE_COLUMNS / 2)?;
-        let launch = launch.words(&[out.columns as u64, 0, 0, 0, 0, 0]);
+        let size = pair(out.rows, out.columns);
+        let launch = launch.words(&[size, 0, 0, scales.address(), 0, 0, 0]);
         // SAFETY: as declared; extents were checked.
         unsafe { launch.on(stream) }
     }
 
-    /// out [m, n] = a · bᵀ, whose first heads are then normalised and turned.
+    /// out [m, n] = a · bᵀ with each row of a [m, k] times its scale; the first heads are then normalised and turned.
     ///
     /// # Errors
     /// As [`FusedProducts::gated`]; heads or positions that are not there, an odd number of heads.
@@ -86,11 +98,13 @@ impl FusedProducts {
         &self,
         stream: &Stream,
         a: Matrix<bf16>,
+        scales: Ptr<f32>,
         b: Matrix<bf16>,
         out: Matrix<bf16>,
         turn: &HeadTurn,
     ) -> Result<(), CudaError> {
         check(&a, &b, &out, 1)?;
+        scales.check("scales of rows", out.rows)?;
         let [queries, keys] = turn.heads;
         if queries % 2 + keys % 2 > 0 || (queries + keys) * HEAD > out.columns {
             return Err(CudaError::Shape(format!(
@@ -102,15 +116,15 @@ impl FusedProducts {
         for norm in turn.norms {
             norm.check("norm of heads", HEAD)?;
         }
-        let pair = |low: usize, high: u32| low as u64 | u64::from(high) << 32;
         let launch = self.launch(&self.turned, &a, &b, &out, TILE_COLUMNS)?;
         let launch = launch.words(&[
-            pair(out.columns, turn.width as u32),
-            pair(queries, keys as u32),
+            pair(out.rows, out.columns),
+            pair(turn.width, queries),
+            keys as u64 | u64::from(turn.eps.to_bits()) << 32,
+            scales.address(),
             turn.norms[0].address(),
             turn.norms[1].address(),
             turn.table.address(),
-            u64::from(turn.eps.to_bits()),
         ]);
         // SAFETY: as declared; extents were checked.
         unsafe { launch.on(stream) }
@@ -141,6 +155,11 @@ impl FusedProducts {
     }
 }
 
+/// Two of a kernel's ints.
+fn pair(first: usize, second: usize) -> u64 {
+    first as u64 | (second as u64) << 32
+}
+
 /// Whether a · bᵀ is shaped like `out`, with `share` rows of b for each column.
 fn check(
     a: &Matrix<bf16>,
@@ -156,6 +175,7 @@ fn check(
             m.batch == 1
                 && !m.transposed
                 && m.rows * m.columns > 0
+                && m.rows.max(m.columns) < 1 << 31
                 && m.extent() <= m.ptr.len()
                 && m.pitch % 8 == 0
                 && m.ptr.address() % 16 == 0

@@ -1,4 +1,5 @@
-// Matrix products on Hopper with what follows them: a [m x k] times the transpose of b [n x k], both bf16, summed in float.
+// Matrix products on Hopper with what goes before and after them: rows of a [m x k], each by its scale, times the transpose of
+// b [n x k]; a and b are bf16, sums are float.
 //
 // A block computes tiles of 128 rows and 256 columns, one after the other. One warp copies panels of 64 numbers of k to shared memory
 // through a ring; two warpgroups multiply, 64 rows each, and store what they made while the ring already fills for the next tile. Two
@@ -146,11 +147,12 @@ struct Ring {
 
 // What a product's ending needs.
 struct Extra {
-    int columns;                        // of the result
+    int rows, columns;                  // of the result
     int width, queries, keys;           // TURNED: tokens of a row; heads of either kind, both even
+    float eps;                          // TURNED
+    const float* scales;                // by row
     const bf16 *query_norm, *key_norm;  // TURNED: by number in the head
     const float2* table;                // TURNED: cos and sin [positions, 64]
-    float eps;
 };
 
 // x / (1 + exp(-x)); tiny powers may become 0.
@@ -185,10 +187,24 @@ struct Warp {
         if (lane == 0) store_part(out, room, column, row);
     }
 
+    // The scale of the upper (half 0) or lower of a lane's two rows.
+    __forceinline__ float scale_of(const Extra& e, int half) const {
+        const int y = row + lane / 4 + 8 * half;
+        return y < e.rows ? e.scales[y] : 0.f;
+    }
+
     // Gates lie in the first half of d, their ups in the second; the first half is replaced.
-    __forceinline__ void gate(float (&d)[128]) const {
+    __forceinline__ void gate(float (&d)[128], const float (&scales)[2]) const {
 #pragma unroll
-        for (int i = 0; i < 64; ++i) d[i] = silu(d[i]) * d[64 + i];
+        for (int i = 0; i < 64; ++i) {
+            const float scale = scales[i / 2 % 2];
+            d[i] = silu(scale * d[i]) * (scale * d[64 + i]);
+        }
+    }
+
+    __forceinline__ void scale(float (&d)[128], const float (&scales)[2]) const {
+#pragma unroll
+        for (int i = 0; i < 128; ++i) d[i] *= scales[i / 2 % 2];
     }
 
     // 1 / sqrt(mean square) of the head that begins at FIRST, in the upper (HALF 0) or lower of a lane's two rows.
@@ -299,10 +315,12 @@ static __forceinline__ void product(const TensorMap& a, const TensorMap& b, cons
                 for (int j = 0; j < 16; ++j) weight[j] = *reinterpret_cast<const uint32_t*>(norm + 8 * j);
                 mine.load_turns<0>(turn, extra);
             }
+            const float scales[2] = {mine.scale_of(extra, 0), mine.scale_of(extra, 1)};
             products_wait<0>();
             if (lane < 2) barrier_arrive_at(ring.freed(before), lane);
             hold(d);
-            if (E == GATED) mine.gate(d);
+            if (E == GATED) mine.gate(d, scales);
+            if (E == TURNED) mine.scale(d, scales);
             if (turns) {
                 mine.turn<0, 0>(d, turn, weight, extra.eps), mine.turn<64, 0>(d, turn, weight, extra.eps);
                 mine.load_turns<1>(turn, extra);

@@ -1,10 +1,14 @@
-//! The two places of a layer where a product and what follows it can be one kernel, and the choice of kernels for a size.
+//! The two places of a layer where a product and what goes before and after it can be one kernel, and the choice of kernels for a size.
+//!
+//! The norm's weights are factors of the product's columns on GPUs that have such kernels (see `weights`), so what is left of it is a
+//! scale for each row.
 
 use super::attention::HeadNorms;
+use super::ops::Rows;
 use super::weights::{AttentionWeights, LayerWeights, Mixer};
-use super::{CudaTarget, Residual, SET};
+use super::{CudaTarget, Residual, SET, norm_of};
 use crate::cuda::gemm::fused::second_is_faster;
-use crate::cuda::{CudaError, HeadTurn, Matrix, Ptr, Tuning};
+use crate::cuda::{Buffer, CudaError, FusedProducts, HeadTurn, Matrix, Ptr, Tuning};
 use half::bf16;
 use std::sync::Arc;
 
@@ -29,6 +33,39 @@ impl CudaTarget {
         all.join("; ")
     }
 
+    /// From now on takes products together with what goes before and after them wherever there are kernels for that, without timing.
+    ///
+    /// # Errors
+    /// No compiler.
+    pub fn fuse_always(&mut self) -> Result<(), CudaError> {
+        self.fused = FusedProducts::load(self.stream.gpu())?;
+        self.fuses_always = true;
+        self.chosen.clear();
+        Ok(())
+    }
+
+    /// The norm of the residual stream's rows, or with `scaled` only what their products are to be multiplied with; where `leaving` is
+    /// given, the rows go there as they are.
+    pub(super) fn normalise(
+        &self,
+        weight: &Buffer<bf16>,
+        rows: &Residual,
+        leaving: Option<Rows>,
+        scaled: bool,
+    ) -> Result<(), CudaError> {
+        let (s, how) = (&self.stream, norm_of(&self.weights.shape));
+        let (tokens, h) = (rows.tokens(), weight.len());
+        match scaled {
+            true => self
+                .ops
+                .rms_scales(s, rows.x, rows.scales, [tokens, h], how.0, leaving),
+            false => {
+                let norm = [rows.x, weight.ptr(), rows.y];
+                self.ops.rms_norm(s, norm, tokens, how, leaving)
+            }
+        }
+    }
+
     /// inner = silu(gate) · up of the normalised rows.
     pub(super) fn gate_up(
         &mut self,
@@ -39,12 +76,13 @@ impl CudaTarget {
     ) -> Result<(), CudaError> {
         let shape = &self.weights.shape;
         let (tokens, h, width) = (rows.tokens(), shape.hidden, shape.inner);
-        let y = Matrix::new(rows.y, tokens, h);
         let gate_up = Matrix::new(w.gate_up.ptr(), 2 * width, h);
         if let (true, Some(kernels)) = (fused, &self.fused) {
+            let x = Matrix::new(rows.x, tokens, h);
             let to = Matrix::new(inner, tokens, width);
-            return kernels.gated(&self.stream, y, gate_up, to);
+            return kernels.gated(&self.stream, x, rows.scales, gate_up, to);
         }
+        let y = Matrix::new(rows.y, tokens, h);
         let both = self.scratch.buffer::<bf16>(tokens * 2 * width)?;
         let to = Matrix::new(both.ptr(), tokens, 2 * width);
         self.gemm.multiply(&self.stream, y, gate_up.t(), to, SET)?;
@@ -62,7 +100,6 @@ impl CudaTarget {
     ) -> Result<(), CudaError> {
         let shape = &self.weights.shape;
         let (tokens, h, pitch) = (rows.tokens(), shape.hidden, shape.attention_row());
-        let y = Matrix::new(rows.y, tokens, h);
         let all = Matrix::new(w.qkv.ptr(), pitch, h);
         let to = Matrix::new(qkv, tokens, pitch);
         let norms = w.head_norms.as_ref();
@@ -74,8 +111,10 @@ impl CudaTarget {
                 heads: [shape.heads, shape.kv_heads],
                 eps: shape.eps,
             };
-            return kernels.turned(&self.stream, y, all, to, &turn);
+            let x = Matrix::new(rows.x, tokens, h);
+            return kernels.turned(&self.stream, x, rows.scales, all, to, &turn);
         }
+        let y = Matrix::new(rows.y, tokens, h);
         self.gemm.multiply(&self.stream, y, all.t(), to, SET)?;
         let norms = norms.map(|[query, key]| HeadNorms {
             query: query.ptr(),
@@ -101,6 +140,7 @@ impl CudaTarget {
         self.gemm.set_tuning(tuning);
         self.choose_sums(rows)?;
         let fused = match tuning {
+            _ if self.fuses_always => self.all_fused(),
             Tuning::Timed => self.choose_fused(rows)?,
             Tuning::Heuristic => Fused::default(),
         };
@@ -132,7 +172,16 @@ impl CudaTarget {
         Ok(())
     }
 
-    /// Times products with what follows them, as one kernel and as two.
+    /// Everything that there are kernels for.
+    fn all_fused(&self) -> Fused {
+        let here = self.fused.is_some();
+        Fused {
+            gate_up: here,
+            heads: here && self.weights.shape.turns_in_pairs(),
+        }
+    }
+
+    /// Times products with what goes before and after them, both ways.
     fn choose_fused(&mut self, rows: &Residual) -> Result<Fused, CudaError> {
         let weights = Arc::clone(&self.weights);
         let (shape, tokens) = (&weights.shape, rows.tokens());
@@ -141,22 +190,27 @@ impl CudaTarget {
             return Ok(fused);
         };
         let stream = self.stream.clone();
-        self.ops.normals(&stream, rows.y, 1, 1.0)?;
         let inner = self.scratch.buffer::<bf16>(tokens * shape.inner)?;
         let sizes = [tokens, shape.inner, shape.hidden];
-        let mut way = |way| self.gate_up(w, rows, inner.ptr(), way == 1);
+        let mut way = |way| {
+            self.normalise(&w.feed_forward_norm, rows, None, way == 1)?;
+            self.gate_up(w, rows, inner.ptr(), way == 1)
+        };
         fused.gate_up = second_is_faster(&stream, "gate and up", sizes, &mut way)?;
         drop(inner);
         let attention = weights.layers.iter().find_map(|w| match &w.mixer {
-            Mixer::Attention(w) => Some(w),
+            Mixer::Attention(mixer) => Some((&w.input_norm, mixer)),
             Mixer::Delta(_) => None,
         });
-        if let Some(w) = attention.filter(|_| shape.turns_in_pairs()) {
+        if let Some((norm, w)) = attention.filter(|_| shape.turns_in_pairs()) {
             let qkv = self
                 .scratch
                 .buffer::<bf16>(tokens * shape.attention_row())?;
             let sizes = [tokens, shape.attention_row(), shape.hidden];
-            let mut way = |way| self.project(w, rows, qkv.ptr(), way == 1);
+            let mut way = |way| {
+                self.normalise(norm, rows, None, way == 1)?;
+                self.project(w, rows, qkv.ptr(), way == 1)
+            };
             fused.heads = second_is_faster(&stream, "heads", sizes, &mut way)?;
         }
         Ok(fused)

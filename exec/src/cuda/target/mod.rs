@@ -88,6 +88,7 @@ pub struct CudaTarget {
     scratch: Arc<Pool>,
     gemm: Gemm,
     fused: Option<FusedProducts>,
+    fuses_always: bool,
     ops: Ops,
     attention: Attention,
     delta: Option<DeltaKernels>,
@@ -167,6 +168,7 @@ impl CudaTarget {
             width_max,
             tuning: options.tuning,
             chosen: BTreeMap::new(),
+            fuses_always: false,
         })
     }
 
@@ -207,9 +209,11 @@ impl CudaTarget {
         self.stream.upload(&batch.lengths, lengths.ptr())?;
         let x = self.scratch.buffer::<bf16>(tokens * h)?;
         let y = self.scratch.buffer::<bf16>(tokens * h)?;
+        let scales = self.scratch.buffer::<f32>(tokens)?;
         let rows = Residual {
             x: x.ptr(),
             y: y.ptr(),
+            scales: scales.ptr(),
             lengths: lengths.ptr(),
             extent,
         };
@@ -249,18 +253,16 @@ impl CudaTarget {
     ) -> Result<(), CudaError> {
         let weights = Arc::clone(&self.weights);
         let (shape, tokens) = (&weights.shape, rows.extent.rows * rows.extent.width);
-        let (h, how) = (shape.hidden, norm_of(shape));
+        let h = shape.hidden;
         let matrix = |ptr, columns| Matrix::new(ptr, tokens, columns);
         let x = matrix(rows.x, h);
-        let norm = [rows.x, w.input_norm.ptr(), rows.y];
-        self.ops
-            .rms_norm(&self.stream, norm, tokens, how, leaving)?;
+        let is_scaled = fused.heads && matches!(w.mixer, Mixer::Attention(_));
+        self.normalise(&w.input_norm, rows, leaving, is_scaled)?;
         match &w.mixer {
             Mixer::Attention(w) => self.attend(w, rows, fused)?,
             Mixer::Delta(w) => self.recur(w, rows)?,
         }
-        let norm = [rows.x, w.feed_forward_norm.ptr(), rows.y];
-        self.ops.rms_norm(&self.stream, norm, tokens, how, None)?;
+        self.normalise(&w.feed_forward_norm, rows, None, fused.gate_up)?;
         let inner = self.scratch.buffer::<bf16>(tokens * shape.inner)?;
         self.gate_up(w, rows, inner.ptr(), fused.gate_up)?;
         let down = Matrix::new(w.down.ptr(), h, shape.inner);
@@ -367,10 +369,11 @@ fn norm_of(shape: &TargetShape) -> (f32, f32) {
     (shape.eps, shape.norm_offset)
 }
 
-/// The residual stream of a forward, and its normalised rows.
+/// The residual stream of a forward, and its normalised rows or the scales that normalise them.
 struct Residual {
     x: Ptr<bf16>,
     y: Ptr<bf16>,
+    scales: Ptr<f32>,
     lengths: Ptr<u32>,
     extent: Extent,
 }

@@ -188,7 +188,8 @@ impl TargetShape {
         let feed_forward = piece(tokens * 2 * self.inner) + piece(tokens * self.inner);
         let rows = 2 * piece(tokens * self.hidden);
         let table = round_up(8 * width * self.head_dim / 2) + round_up(8 * self.rates.len());
-        let words = 2 * round_up(4 * tokens);
+        // Tokens, lengths and scales of rows.
+        let words = 3 * round_up(4 * tokens);
         let mixer = match &self.delta {
             Some(d) => attention.max(delta_bytes(d, tokens, width)),
             None => attention,
