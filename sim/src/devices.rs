@@ -156,10 +156,18 @@ impl Devices {
         Self::default()
     }
 
+    /// Whether every worker has a GPU of its own.
+    #[inline]
+    pub(crate) fn are_none(&self) -> bool {
+        self.gpus.is_empty()
+    }
+
+    #[inline]
     pub(crate) fn of_target(&self, target: usize) -> Option<usize> {
         self.targets.get(target).copied().flatten()
     }
 
+    #[inline]
     pub(crate) fn of_drafter(&self, drafter: usize) -> Option<usize> {
         self.drafters.get(drafter).copied().flatten()
     }

@@ -291,6 +291,9 @@ impl<'a> Engine<'a> {
 
     /// What a slot stands for has ended, or is ended before its time: others on its GPU speed up.
     fn leave_gpu(&mut self, slot: usize) {
+        if self.machine.devices.are_none() {
+            return;
+        }
         if let Some(gpu) = self.gpu_of(slot) {
             self.machine.devices.end(gpu, self.now, slot);
             self.settle(gpu);
@@ -307,6 +310,9 @@ impl<'a> Engine<'a> {
     }
 
     fn copy_ends(&mut self, event: &Event) {
+        if self.machine.devices.are_none() {
+            return;
+        }
         let (Event::StageEnded { microbatch, .. } | Event::FetchEnded { microbatch, .. }) = event
         else {
             return;

@@ -1,72 +1,122 @@
 //! The event list: at most one pending event a slot, the earliest found by a winner tree.
 //!
-//! Every worker, link and timer of a run owns one slot, so the list is fixed. A tree of minima over the slots' times costs one walk from a
-//! leaf to the root for each change and one back for each look, whatever the order of events: on 20 slots it is level with looking
-//! through all, on 4,096 it is 12 steps. Equal times leave by slot, lowest first: that rule is part of the result.
+//! Every worker, link and timer of a run owns one slot, so the list is fixed. Slots stand in groups, and a group's least is an entry of
+//! the group above. Groups are wide, since looking through a few neighbours costs less than a step to another level: one box is one
+//! group and costs a store for each change and a look through all for the earliest; 4,096 slots are three levels. Equal times leave by
+//! slot, lowest first: that rule is part of the result.
 
 use shared::time::Time;
 
 /// Pending times by slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
-    /// A heap-shaped tree: node i is the lesser of nodes 2i and 2i + 1, the root is node 1, the slots are the leaves.
-    /// `NEVER` for a slot without an event.
-    nodes: Vec<u64>,
+    /// The tree, root first: the groups under group g are those from `g * WIDTH + 1` on.
+    groups: Vec<Group>,
+    /// The first group of slots.
     leaves: usize,
     /// The slot that left last and is still in the tree: most often it is set again before the next leaves, which saves a walk.
-    popped: Option<usize>,
+    popped: usize,
 }
 
-const NEVER: u64 = u64::MAX;
+/// Entries of a group: the workers of a box of eight GPUs, a link for each, and three timers are one.
+const WIDTH: usize = 20;
+/// Bits for a place in a group.
+const PLACE_BITS: u32 = 5;
+/// The time of a slot without an event. (ns)
+const NEVER: u64 = u64::MAX >> PLACE_BITS;
+const NOBODY: usize = usize::MAX;
+
+/// Times, each with its place in the low bits: the least of them is the earliest, the first of equals, and says where it stands.
+#[derive(Clone, Debug)]
+struct Group([u64; WIDTH]);
+
+impl Group {
+    fn new() -> Self {
+        Self(std::array::from_fn(|place| entry(NEVER, place)))
+    }
+
+    #[inline]
+    fn least(&self) -> u64 {
+        // Four chains of comparisons instead of one that waits for itself.
+        let mut least = [u64::MAX; 4];
+        for four in self.0.chunks_exact(4) {
+            for (least, &entry) in least.iter_mut().zip(four) {
+                *least = entry.min(*least);
+            }
+        }
+        least[0].min(least[1]).min(least[2].min(least[3]))
+    }
+}
+
+#[inline]
+fn entry(at: u64, place: usize) -> u64 {
+    at << PLACE_BITS | place as u64
+}
+
+#[inline]
+fn place(entry: u64) -> usize {
+    entry as usize & ((1 << PLACE_BITS) - 1)
+}
 
 impl Events {
     pub(crate) fn new(slots: usize) -> Self {
-        let leaves = slots.next_power_of_two();
+        let (mut leaves, mut groups) = (0, 1);
+        while groups * WIDTH < slots {
+            leaves += groups;
+            groups *= WIDTH;
+        }
         Self {
-            nodes: vec![NEVER; 2 * leaves],
+            groups: vec![Group::new(); leaves + slots.div_ceil(WIDTH)],
             leaves,
-            popped: None,
+            popped: NOBODY,
         }
     }
 
     /// Sets the time of a slot's event, or `None` for no event.
+    ///
+    /// # Panics
+    /// When the time is beyond 18 years.
+    #[inline]
     pub(crate) fn set(&mut self, slot: usize, at: Option<Time>) {
-        if self.popped == Some(slot) {
-            self.popped = None;
+        if self.popped == slot {
+            self.popped = NOBODY;
         }
-        self.put(slot, at.map_or(NEVER, Time::as_ns));
+        let at = at.map_or(NEVER, Time::as_ns);
+        assert!(at <= NEVER, "a run ends within 18 years");
+        self.put(slot, at);
     }
 
+    #[inline]
     fn put(&mut self, slot: usize, at: u64) {
-        let (mut node, mut least) = (self.leaves + slot, at);
-        self.nodes[node] = least;
-        while node > 1 {
-            least = least.min(self.nodes[node ^ 1]);
-            node /= 2;
-            if self.nodes[node] == least {
-                return;
-            }
-            self.nodes[node] = least;
+        let mut group = self.leaves + slot / WIDTH;
+        self.groups[group].0[slot % WIDTH] = entry(at, slot % WIDTH);
+        while group > 0 {
+            let least = self.groups[group].least() >> PLACE_BITS;
+            let place = (group - 1) % WIDTH;
+            group = (group - 1) / WIDTH;
+            self.groups[group].0[place] = entry(least, place);
         }
     }
 
     /// Takes out the earliest event: its time and slot.
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Time, usize)> {
-        if let Some(slot) = self.popped.take() {
-            self.put(slot, NEVER);
+        if self.popped != NOBODY {
+            self.put(self.popped, NEVER);
+            self.popped = NOBODY;
         }
-        let first = self.nodes[1];
-        if first == NEVER {
+        let mut group = 0;
+        let mut first = self.groups[0].least();
+        let at = first >> PLACE_BITS;
+        if at == NEVER {
             return None;
         }
-        let mut node = 1;
-        while node < self.leaves {
-            node *= 2;
-            node += usize::from(self.nodes[node] != first);
+        while group < self.leaves {
+            group = group * WIDTH + place(first) + 1;
+            first = self.groups[group].least();
         }
-        let slot = node - self.leaves;
-        self.popped = Some(slot);
-        Some((Time::from_ns(first), slot))
+        self.popped = (group - self.leaves) * WIDTH + place(first);
+        Some((Time::from_ns(at), self.popped))
     }
 }
 
@@ -104,10 +154,10 @@ mod tests {
 
     #[test]
     fn it_agrees_with_sorting() {
-        let mut events = Events::new(37);
+        let mut events = Events::new(300);
         let mut expected = Vec::new();
-        for slot in 0..37_usize {
-            let at = (slot * 7919) % 31;
+        for slot in 0..300_usize {
+            let at = (slot * 7919) % 211;
             events.set(slot, Some(Time::from_ns(at as u64)));
             expected.push((at as u64, slot));
         }

@@ -6,6 +6,7 @@
 
 mod bound;
 mod colocated;
+mod courses;
 mod devices;
 mod engine;
 mod events;

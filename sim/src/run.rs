@@ -1,6 +1,7 @@
 //! One simulation from its resolved description to its numbers.
 
 use crate::bound::Bound;
+use crate::courses::Courses;
 use crate::devices::Devices;
 use crate::engine::{End, Machine, Observe, simulate};
 use crate::faults::FaultList;
@@ -10,7 +11,7 @@ use crate::memory::{Memory, Overflow};
 use crate::service::{ServiceTimes, train_costs};
 use crate::spec::{Buckets, Costs, Fault, Hardware, Lengths, Model, Training, Workload};
 use crate::stats::{WarmUp, relative_error, warm_up};
-use shared::core::{Action, Core, Event};
+use shared::core::{Action, Core, Event, Most};
 use shared::draw::{Seed, Stream};
 use shared::id::BucketId;
 use shared::metrics::{Detail, Meter, Metrics};
@@ -109,6 +110,7 @@ pub struct Work {
     /// What a check of the policy must know of it.
     pub facts: RunFacts,
     plans: Plans,
+    pub(crate) courses: Courses,
 }
 
 /// Orders of one formation, so that points whose policies order the work alike share one plan.
@@ -173,6 +175,7 @@ pub fn prepare(point: &Resolved, lengths: &[u32]) -> Result<Work, RunError> {
         service: Arc::new(service),
         train_costs: Arc::new(train_costs),
         plans: Plans::default(),
+        courses: Courses::default(),
     })
 }
 
@@ -293,8 +296,48 @@ pub fn run(
 ) -> Result<Outcome, RunError> {
     let plan = plan(point, work)?;
     let links = Links::new(&point.hardware, &point.policy)?;
+    let course = course(point, work, (&plan, links), detail, observer);
+    Ok(conclude(point, work, &plan, course))
+}
+
+/// Simulates a point without watching, or takes the course of another one that went the same way. What grows with the length of the
+/// run is left out.
+pub(crate) fn run_or_share(point: &Resolved, work: &Work) -> Result<Outcome, RunError> {
+    let plan = plan(point, work)?;
+    let links = Links::new(&point.hardware, &point.policy)?;
+    let course = work.courses.get(point, work.facts.bytes_max, || {
+        let mut course = course(point, work, (&plan, links), Detail::default(), &mut Nobody);
+        course.metrics.forget_steps();
+        course
+    });
+    Ok(conclude(point, work, &plan, course))
+}
+
+/// How a run went.
+#[derive(Clone, Debug)]
+pub(crate) struct Course {
+    end: End,
+    metrics: Metrics,
+    warm_up: Option<WarmUp>,
+    relative_error: Option<f64>,
+    /// How near it came to the policy's caps.
+    pub(crate) most: Most,
+}
+
+fn course(
+    point: &Resolved,
+    work: &Work,
+    (plan, links): (&Arc<Plan>, Links),
+    detail: Detail,
+    observer: &mut impl Observe,
+) -> Course {
     let grad_accum = point.training.grad_accum;
-    let mut core = Core::new(plan.clone(), point.policy.clone(), grad_accum, point.seed);
+    let mut core = Core::new(
+        Arc::clone(plan),
+        point.policy.clone(),
+        grad_accum,
+        point.seed,
+    );
     let mut meter = Meter::new(&core, detail);
     let machine = Machine {
         service: &work.service,
@@ -314,32 +357,43 @@ pub fn run(
     }
     let counted = warm_up.map_or(0, |w| w.steps);
     let relative_error = warm_up.and_then(|w| relative_error(&metrics.applied[..counted], w.cut));
-    let step_size = grad_accum * u32::from(point.policy.drafters);
+    Course {
+        end,
+        metrics,
+        warm_up,
+        relative_error,
+        most: *core.most(),
+    }
+}
+
+/// What a course means for a point: its bound, and whether the memory there is suffices.
+fn conclude(point: &Resolved, work: &Work, plan: &Plan, course: Course) -> Outcome {
+    let step_size = point.training.grad_accum * u32::from(point.policy.drafters);
     let bound = Bound::of(
-        &plan,
+        plan,
         &work.service,
         point.policy.targets,
         point.policy.drafters,
         step_size,
     )
     .on_devices(
-        &plan,
+        plan,
         &work.service,
         &point.hardware,
         &point.policy,
         step_size,
     );
-    let memory = Memory::at_peak(point, &metrics.peaks);
+    let memory = Memory::at_peak(point, &course.metrics.peaks);
     let overflow = memory.overflow(&point.hardware);
-    Ok(Outcome {
-        end,
-        metrics,
-        warm_up,
-        relative_error,
+    Outcome {
+        end: course.end,
+        metrics: course.metrics,
+        warm_up: course.warm_up,
+        relative_error: course.relative_error,
         bound,
         memory,
         overflow,
-    })
+    }
 }
 
 /// An observer that keeps nothing.
@@ -347,4 +401,16 @@ pub struct Nobody;
 
 impl Observe for Nobody {
     fn record(&mut self, _at: Time, _event: &Event, _actions: &[Action], _core: &Core) {}
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The course of a point, simulated for it.
+    pub(crate) fn course_of(point: &Resolved, work: &Work) -> Course {
+        let plan = plan(point, work).expect("a plan");
+        let links = Links::new(&point.hardware, &point.policy).expect("a link");
+        course(point, work, (&plan, links), Detail::default(), &mut Nobody)
+    }
 }

@@ -1,12 +1,11 @@
 //! Many points, in parallel over points, each by as many replications as asked for.
 
 use crate::engine::End;
-use crate::run::{Nobody, Outcome, Resolved, RunError, Work, run};
+use crate::run::{Outcome, Resolved, RunError, Work, run_or_share};
 use crate::stats::Estimate;
 use crate::works::Works;
 use rayon::prelude::*;
 use shared::id::Bytes;
-use shared::metrics::Detail;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,7 +31,7 @@ pub struct Row {
     pub worst: Worst,
     /// The first replication, or why there is none; without what grows with its length.
     pub outcome: Result<Box<Outcome>, RunError>,
-    /// Microbatches that were simulated for it, by all runs of all lengths.
+    /// Microbatches of the runs that its numbers rest on, of all lengths, whether it shares them with other points or not.
     pub simulated: u64,
     /// The round of a search by halving after which it was left behind; its runs are shorter than those that are ranked.
     pub left_behind: Option<usize>,
@@ -199,7 +198,7 @@ pub(crate) fn simulate_once(
     works: &Works,
 ) -> Result<Box<Outcome>, RunError> {
     let (resolved, work) = work_of(point, replication, works)?;
-    run(&resolved, &work, Detail::default(), &mut Nobody).map(Box::new)
+    run_or_share(&resolved, &work).map(Box::new)
 }
 
 /// One replication of a point, and its work.

@@ -67,13 +67,13 @@ fn key(point: &Resolved, lengths: &Arc<Vec<u32>>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::run::plan;
     use shared::draw::Seed;
     use shared::policy::preset;
 
-    fn point(name: &str) -> Resolved {
+    pub(crate) fn point(name: &str) -> Resolved {
         let file = include_str!("../../scenarios/reference.toml");
         let table: toml::Table = toml::from_str(file).expect("a scenario");
         fn section<T: serde::de::DeserializeOwned>(table: &toml::Table, key: &str) -> T {

@@ -2,7 +2,7 @@
 
 use super::{Action, Actions, Core, Status};
 use crate::id::{DrafterId, MicrobatchId, TargetId};
-use crate::policy::{Enforce, Queue};
+use crate::policy::{Assignment, Enforce, Queue};
 
 impl Core {
     /// An attempt failed: the microbatch is tried again, or given up and listed.
@@ -21,6 +21,7 @@ impl Core {
             self.plan.is_composed() && self.plan.step_of[id.index()] == self.state.step;
         self.state.step_taken += u32::from(is_of_this_step);
         self.state.step_failed += u32::from(is_of_this_step);
+        self.advance_cursors();
         self.touched.everything();
     }
 
@@ -97,6 +98,23 @@ impl Core {
         let first = step.map_or(0, |step| step.microbatches.start);
         for d in &mut self.state.drafters {
             d.cursor = first;
+        }
+        self.advance_cursors();
+    }
+
+    /// Brings all cursors up to what is in sight now.
+    pub(super) fn advance_cursors(&mut self) {
+        for drafter in 0..self.state.drafters.len() {
+            let from = self.state.drafters[drafter].cursor;
+            self.advance_cursor(DrafterId::from_index(drafter), from);
+        }
+    }
+
+    /// Moves a drafter's cursor to its next microbatch of the plan, at `from` or after it.
+    pub(super) fn advance_cursor(&mut self, drafter: DrafterId, from: u32) {
+        if self.plan.is_composed() && self.policy.assignment == Assignment::Fixed {
+            let next = self.view().cursor_after(from, drafter);
+            self.state.drafters[drafter.index()].cursor = next;
         }
     }
 

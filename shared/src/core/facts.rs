@@ -301,6 +301,7 @@ impl Core {
         } else {
             state.step_taken = state.drafters.iter().map(|d| d.held() as u32).sum();
         }
+        self.advance_cursors();
     }
 
     /// A target without a task; listed as idle if it is there.

@@ -33,10 +33,14 @@ impl Core {
         assert!(!life.has_slot, "hidden states occupy one slot");
         life.has_slot = true;
         life.slot_of = consignee;
-        self.state.hs.slots.add(bytes);
-        self.state.hs.by_bucket[bucket.index()].add(bytes);
+        let hs = &mut self.state.hs;
+        hs.slots.add(bytes);
+        self.most.total.raise(hs.slots);
+        hs.by_bucket[bucket.index()].add(bytes);
+        self.most.bucket.raise(hs.by_bucket[bucket.index()]);
         if let Some(drafter) = consignee {
-            self.state.hs.by_drafter[drafter.index()].add(bytes);
+            hs.by_drafter[drafter.index()].add(bytes);
+            self.most.drafter.raise(hs.by_drafter[drafter.index()]);
         }
     }
 

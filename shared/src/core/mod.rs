@@ -19,6 +19,7 @@ mod action;
 mod activity;
 mod again;
 mod bucket_set;
+mod caps;
 mod event;
 mod facts;
 mod finish;
@@ -38,7 +39,7 @@ use crate::id::{DrafterId, StepId, TargetId};
 use crate::plan::Plan;
 use crate::policy::{Dispatch, Policy, Queue, View};
 use crate::time::Time;
-use rules::Caps;
+use caps::Caps;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use touched::Touched;
@@ -46,6 +47,7 @@ use touched::Touched;
 pub use action::{Action, Actions};
 pub use activity::Activity;
 pub use bucket_set::BucketSet;
+pub use caps::Most;
 pub use event::{Event, Group, Outcome};
 pub use invariant::check;
 pub use rules::may_take;
@@ -65,6 +67,7 @@ pub struct Core {
     seed: Seed,
     state: State,
     touched: Touched,
+    most: Most,
 }
 
 impl Core {
@@ -102,8 +105,10 @@ impl Core {
             seed,
             state,
             touched,
+            most: Most::default(),
         };
         core.deal_out_untaken();
+        core.advance_cursors();
         core
     }
 
@@ -146,6 +151,11 @@ impl Core {
     /// What happened so far.
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// The most that was in slots at once.
+    pub fn most(&self) -> &Most {
+        &self.most
     }
 
     /// Microbatches a drafter accumulates in one optimizer step.

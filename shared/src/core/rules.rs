@@ -2,59 +2,7 @@
 
 use super::{Core, DrafterState, Phase, Presence, TargetTask};
 use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, TargetId};
-use crate::policy::{Admission, Assignment, Barrier, Enforce, Input, Policy, Queue, View};
-
-/// The caps in force, resolved once: a missing cap is the largest number.
-#[derive(Clone, Debug)]
-pub(super) struct Caps {
-    total: (u32, Bytes),
-    bucket: (u32, Bytes),
-    drafter: (u32, Bytes),
-}
-
-impl Caps {
-    pub(super) fn of(policy: &Policy) -> Self {
-        let slots = |cap: Option<u32>| cap.unwrap_or(u32::MAX);
-        let bytes = |cap: Option<Bytes>| cap.unwrap_or(Bytes(u64::MAX));
-        let mut total = (slots(policy.depth_total), bytes(policy.bytes_total));
-        let drafter = (
-            slots(policy.depth_per_drafter),
-            bytes(policy.bytes_per_drafter),
-        );
-        if !policy.knows_drafter() {
-            // One shared queue of so many a drafter.
-            let drafters = policy.drafters;
-            total.0 = total.0.min(drafter.0.saturating_mul(drafters.into()));
-            total.1 = total
-                .1
-                .min(Bytes(drafter.1.0.saturating_mul(drafters.into())));
-        }
-        let bucket = (
-            slots(policy.depth_per_bucket),
-            bytes(policy.bytes_per_bucket),
-        );
-        Self {
-            total,
-            bucket,
-            drafter,
-        }
-    }
-
-    /// Slots and bytes that may be in use in all.
-    pub(super) fn total(&self) -> (u32, Bytes) {
-        self.total
-    }
-
-    /// Slots and bytes that may be in use for one bucket.
-    pub(super) fn bucket(&self) -> (u32, Bytes) {
-        self.bucket
-    }
-
-    /// Slots and bytes that may be in use for one drafter.
-    pub(super) fn drafter(&self) -> (u32, Bytes) {
-        self.drafter
-    }
-}
+use crate::policy::{Admission, Assignment, Barrier, Enforce, Input, Queue, View};
 
 impl Core {
     /// Whether a slot for these hidden states would stay under every cap.
@@ -213,20 +161,28 @@ impl View<'_> {
 
     /// Under a composed plan with fixed assignment, the first microbatch of this step or the next that is `drafter`'s and untaken.
     pub fn next_of_plan(&self, drafter: DrafterId) -> Option<MicrobatchId> {
-        let last = self.state.step.index() + 1;
-        let end = self
-            .plan
-            .steps
-            .get(last)
-            .or_else(|| self.plan.steps.last())?
-            .microbatches
-            .end;
-        (self.state.drafters[drafter.index()].cursor..end)
-            .map(MicrobatchId)
-            .find(|&id| {
-                self.status(id).is_untaken()
-                    && self.keeper(id, self.plan.drafter_of[id.index()]) == drafter
-            })
+        let next = self.state.drafters[drafter.index()].cursor;
+        (next < self.plan_in_sight()).then_some(MicrobatchId(next))
+    }
+
+    /// Where a drafter's cursor belongs that stands at `from` or after it: at its next microbatch, else at the end of what is in sight.
+    pub(super) fn cursor_after(&self, from: u32, drafter: DrafterId) -> u32 {
+        let end = self.plan_in_sight();
+        let is_its_own = |&id: &u32| {
+            let id = MicrobatchId(id);
+            self.status(id).is_untaken()
+                && self.keeper(id, self.plan.drafter_of[id.index()]) == drafter
+        };
+        (from..end).find(is_its_own).unwrap_or_else(|| end.max(from))
+    }
+
+    /// The end of this step and the next.
+    fn plan_in_sight(&self) -> u32 {
+        let steps = &self.plan.steps;
+        let next = steps
+            .get(self.state.step.index() + 1)
+            .or_else(|| steps.last());
+        next.map_or(0, |step| step.microbatches.end)
     }
 
     /// Whether hidden states may still reach `drafter`: some are waiting, in the making or to be made.

@@ -23,14 +23,24 @@ impl Core {
     /// Runs the stages round and round until none is due.
     fn run_stages(&mut self, out: &mut Actions) {
         loop {
-            while let Some(stage) = self.touched.next_due() {
-                match stage {
-                    Stage::Admit => self.admit(out),
-                    Stage::Feed => self.feed(out),
-                    Stage::Deal => self.deal(out),
-                    Stage::Take => self.take(out),
-                    Stage::Train => self.train(out),
-                    Stage::Apply => self.apply(out),
+            while self.touched.is_due() {
+                if self.touched.take_due(Stage::Admit) {
+                    self.admit(out);
+                }
+                if self.touched.take_due(Stage::Feed) {
+                    self.feed(out);
+                }
+                if self.touched.take_due(Stage::Deal) {
+                    self.deal(out);
+                }
+                if self.touched.take_due(Stage::Take) {
+                    self.take(out);
+                }
+                if self.touched.take_due(Stage::Train) {
+                    self.train(out);
+                }
+                if self.touched.take_due(Stage::Apply) {
+                    self.apply(out);
                 }
             }
             if !self.break_standstill(out) {
@@ -84,6 +94,10 @@ impl Core {
             };
             take_out(&mut self.state.idle_targets, i);
             self.begin(target, id);
+            if i > 0 {
+                // Who could not begin what came next may begin what comes next now.
+                self.touched.due(&[Stage::Feed]);
+            }
             out.push(Action::Forward {
                 target,
                 microbatch: id,
@@ -141,7 +155,10 @@ impl Core {
         } else {
             self.advance_input(target);
         }
-        self.touched.due(&[Stage::Admit, Stage::Feed]);
+        if self.policy.queue == Queue::Composed {
+            // Slots go by plan order, and what has none moves on.
+            self.touched.due(&[Stage::Admit]);
+        }
         if self.policy.admission == Admission::Reserve {
             self.grant(id);
         }

@@ -148,7 +148,7 @@ pub struct DrafterState {
     pub window_buckets: BucketSet,
     /// Optimizer steps it has applied on its own.
     pub own_steps: u32,
-    /// Under fixed assignment, first microbatch of the plan that may still be its own.
+    /// Under a plan with fixed assignment, its next microbatch that it has not taken, or the end of what is in sight.
     pub cursor: u32,
 }
 

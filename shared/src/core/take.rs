@@ -73,16 +73,16 @@ impl Core {
         if self.policy.assignment == Assignment::Shared && self.step_is_taken() {
             self.touched.all_drafters();
         }
-        self.touched.due(&[Stage::Deal, Stage::Apply]);
+        self.touched.due(&[Stage::Deal]);
         let bucket = self.plan.microbatch(id).bucket;
         let d = self.drafter_mut(drafter);
         d.taken += 1;
         d.window_buckets.insert(bucket);
-        d.cursor = d.cursor.max(id.0 + 1);
         if self.policy.release == Release::Taken {
             self.release(id);
         }
         self.fetch(drafter, id, out);
+        self.advance_cursor(drafter, id.0 + 1);
     }
 
     /// Whether the step under way has got all it takes.

@@ -44,8 +44,6 @@ pub(super) struct Touched {
     due: u8,
     /// Stages that this run's policy has.
     possible: u8,
-    /// Stages that come later in the round under way.
-    ahead: u8,
     pub(super) targets: WorkerSet,
     pub(super) drafters: WorkerSet,
 }
@@ -57,7 +55,6 @@ impl Touched {
         Self {
             due: 0,
             possible: if deals { all } else { all & !Stage::Deal.bit() },
-            ahead: all,
             targets: WorkerSet::new(targets),
             drafters: WorkerSet::new(drafters),
         }
@@ -65,7 +62,7 @@ impl Touched {
 
     /// A new event begins.
     pub(super) fn clear(&mut self) {
-        (self.due, self.ahead) = (0, u8::MAX);
+        self.due = 0;
         self.targets.clear();
         self.drafters.clear();
     }
@@ -77,21 +74,25 @@ impl Touched {
         self.due |= bits & self.possible;
     }
 
-    /// The next stage due, going round; it is due no more.
+    /// Whether any stage is due.
     #[inline]
-    pub(super) fn next_due(&mut self) -> Option<Stage> {
-        let later = self.due & self.ahead;
-        let among = if later == 0 { self.due } else { later };
-        let stage = *Stage::ALL.get(among.trailing_zeros() as usize)?;
-        self.due &= !stage.bit();
-        self.ahead = !(stage.bit() | (stage.bit() - 1));
-        Some(stage)
+    pub(super) fn is_due(&self) -> bool {
+        self.due != 0
+    }
+
+    /// Whether a stage is due; it is due no more.
+    #[inline]
+    pub(super) fn take_due(&mut self, stage: Stage) -> bool {
+        let is_due = self.due & stage.bit() != 0;
+        if is_due {
+            self.due &= !stage.bit();
+        }
+        is_due
     }
 
     /// Anything may have become possible for anybody.
     pub(super) fn everything(&mut self) {
         self.due(&Stage::ALL);
-        self.ahead = u8::MAX;
         self.targets.fill();
         self.drafters.fill();
     }

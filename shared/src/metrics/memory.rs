@@ -1,7 +1,7 @@
 //! Hidden states over time: slots, bytes by place, peaks and time averages.
 
-use crate::core::{Action, HsUse};
-use crate::id::Bytes;
+use crate::core::HsUse;
+use crate::id::{Bytes, DrafterId, TargetId};
 use crate::time::Time;
 
 /// Where hidden states can lie.
@@ -53,40 +53,38 @@ impl Peaks {
         }
     }
 
-    /// Takes in what is in use at `at`. Nothing grows but by an action that makes room for it, so only what actions name can peak.
-    pub(super) fn observe(&mut self, at: Time, actions: &[Action], hs: &HsUse) {
+    /// Takes in what is in use at `at`.
+    pub(super) fn observe(&mut self, at: Time, hs: &HsUse) {
         let (since, slots, bytes) = self.last;
         let span = u128::from((at - since).as_ns());
         self.slot_ns += span * u128::from(slots);
         self.alive_byte_ns += span * u128::from(bytes.0);
         self.last = (at, hs.slots.count, hs.alive.bytes);
-        for action in actions {
-            match *action {
-                Action::Admit { .. } => {}
-                Action::Forward { target, .. } => {
-                    raise(
-                        &mut self.targets[target.index()],
-                        hs.at_target[target.index()],
-                    );
-                    self.alive = self.alive.max(hs.alive.count);
-                    raise(&mut self.alive_bytes, hs.alive.bytes);
-                }
-                Action::Stage { drafter: None, .. } => raise(&mut self.host, hs.at_host),
-                Action::Stage {
-                    drafter: Some(drafter),
-                    ..
-                }
-                | Action::Fetch { drafter, .. } => {
-                    raise(
-                        &mut self.drafters[drafter.index()],
-                        hs.at_drafter[drafter.index()],
-                    );
-                }
-                _ => continue,
-            }
-            self.slots = self.slots.max(hs.slots.count);
-            raise(&mut self.slot_bytes, hs.slots.bytes);
-        }
+        self.slots = self.slots.max(hs.slots.count);
+        raise(&mut self.slot_bytes, hs.slots.bytes);
+        self.alive = self.alive.max(hs.alive.count);
+        raise(&mut self.alive_bytes, hs.alive.bytes);
+    }
+
+    /// Hidden states come into being in a target's memory.
+    pub(super) fn on_target(&mut self, target: TargetId, hs: &HsUse) {
+        raise(
+            &mut self.targets[target.index()],
+            hs.at_target[target.index()],
+        );
+    }
+
+    /// Hidden states come to host memory.
+    pub(super) fn on_host(&mut self, hs: &HsUse) {
+        raise(&mut self.host, hs.at_host);
+    }
+
+    /// Hidden states come to a drafter's memory.
+    pub(super) fn on_drafter(&mut self, drafter: DrafterId, hs: &HsUse) {
+        raise(
+            &mut self.drafters[drafter.index()],
+            hs.at_drafter[drafter.index()],
+        );
     }
 
     /// The integral of slots over time, which no two runs share by chance. (slots x ns)

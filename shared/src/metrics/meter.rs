@@ -5,7 +5,7 @@ use super::series::{Series, Timeline};
 use super::summary::{Applied, BucketDelay, Ledger, Metrics, steady};
 use super::{Peaks, Shares};
 use crate::core::{Action, Core, Event, Outcome, Status};
-use crate::id::{BucketId, SampleId, Tokens};
+use crate::id::{BucketId, MicrobatchId, SampleId, Tokens};
 use crate::policy::{Placement, Transport};
 use crate::time::Time;
 
@@ -72,9 +72,11 @@ impl Meter {
     pub fn observe(&mut self, at: Time, event: &Event, actions: &[Action], core: &Core) {
         self.end = at;
         self.shares.observe(at, core, |_, _, _| {});
-        self.peaks.observe(at, actions, &core.state().hs);
+        self.peaks.observe(at, &core.state().hs);
         self.event(at, event, core);
-        self.delays(at, event, actions, core);
+        for action in actions {
+            self.action(at, action, core);
+        }
         if let Some(series) = &mut self.series {
             series.observe(at, core);
         }
@@ -85,6 +87,16 @@ impl Meter {
 
     fn event(&mut self, at: Time, event: &Event, core: &Core) {
         match *event {
+            // Hidden states that have a slot wait from now on.
+            Event::ForwardEnded {
+                microbatch,
+                outcome: Outcome::Done,
+                ..
+            }
+            | Event::StageEnded {
+                microbatch,
+                outcome: Outcome::Done,
+            } => self.arrived[microbatch.index()] = at,
             Event::TrainEnded {
                 drafter,
                 microbatch,
@@ -124,35 +136,42 @@ impl Meter {
     }
 
     /// Waiting begins when hidden states have a slot and are where they wait; it ends when a drafter's fetch or training begins.
-    fn delays(&mut self, at: Time, event: &Event, actions: &[Action], core: &Core) {
-        if let Event::ForwardEnded {
-            microbatch,
-            outcome: Outcome::Done,
-            ..
+    fn action(&mut self, at: Time, action: &Action, core: &Core) {
+        let hs = &core.state().hs;
+        match *action {
+            Action::Forward { target, .. } => self.peaks.on_target(target, hs),
+            Action::Admit { microbatch } => self.arrived[microbatch.index()] = at,
+            Action::Stage { drafter: None, .. } => self.peaks.on_host(hs),
+            Action::Stage {
+                drafter: Some(drafter),
+                ..
+            } => self.peaks.on_drafter(drafter, hs),
+            Action::Fetch {
+                drafter,
+                microbatch,
+                ..
+            } => {
+                self.peaks.on_drafter(drafter, hs);
+                self.taken(at, microbatch, core);
+            }
+            Action::Train { microbatch, .. } if !self.is_fetched => {
+                self.taken(at, microbatch, core);
+            }
+            Action::Train { .. }
+            | Action::Apply { .. }
+            | Action::Discard { .. }
+            | Action::Wake { .. }
+            | Action::StopTarget { .. }
+            | Action::StopDrafter { .. } => {}
         }
-        | Event::StageEnded {
-            microbatch,
-            outcome: Outcome::Done,
-        } = *event
-        {
-            self.arrived[microbatch.index()] = at;
-        }
-        for action in actions {
-            let taken = match *action {
-                Action::Admit { microbatch } => {
-                    self.arrived[microbatch.index()] = at;
-                    continue;
-                }
-                Action::Fetch { microbatch, .. } => microbatch,
-                Action::Train { microbatch, .. } if !self.is_fetched => microbatch,
-                _ => continue,
-            };
-            let wait = at - self.arrived[taken.index()];
-            let delay = &mut self.delays[core.plan().microbatch(taken).bucket.index()];
-            delay.count += 1;
-            delay.sum += wait;
-            delay.max = delay.max.max(wait);
-        }
+    }
+
+    fn taken(&mut self, at: Time, microbatch: MicrobatchId, core: &Core) {
+        let wait = at - self.arrived[microbatch.index()];
+        let delay = &mut self.delays[core.plan().microbatch(microbatch).bucket.index()];
+        delay.count += 1;
+        delay.sum += wait;
+        delay.max = delay.max.max(wait);
     }
 
     /// The numbers, if the run ended with the last record taken in.

@@ -235,6 +235,21 @@ const fn one_copy() -> u8 {
 }
 
 impl Policy {
+    /// The same without any cap on slots, and without a name.
+    #[must_use]
+    pub fn without_caps(&self) -> Self {
+        Self {
+            name: String::new(),
+            depth_total: None,
+            depth_per_bucket: None,
+            depth_per_drafter: None,
+            bytes_total: None,
+            bytes_per_bucket: None,
+            bytes_per_drafter: None,
+            ..self.clone()
+        }
+    }
+
     /// Whether it is known before anybody takes hidden states which drafter will.
     pub fn knows_drafter(&self) -> bool {
         match self.queue {

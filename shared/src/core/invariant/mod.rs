@@ -9,7 +9,7 @@ use crate::policy::{Assignment, Barrier, Queue};
 /// A promise, and whether it is kept.
 type Rule = (&'static str, fn(&Core) -> bool);
 
-const RULES: [Rule; 19] = [
+const RULES: [Rule; 20] = [
     (
         "every microbatch is open, part of the weights, given up or skipped",
         is_conserved,
@@ -71,6 +71,10 @@ const RULES: [Rule; 19] = [
     (
         "the step under way is not ahead of what was trained",
         steps_are_in_order,
+    ),
+    (
+        "under a plan with fixed assignment a drafter's cursor is at its next microbatch",
+        cursors_are_exact,
     ),
     (
         "once all workers are told to stop nothing is left",
@@ -151,9 +155,9 @@ fn counts_slots(core: &Core) -> bool {
 fn respects_caps(core: &Core) -> bool {
     let under = |used: &Use, cap: (u32, Bytes)| used.count <= cap.0 && used.bytes <= cap.1;
     let hs = &core.state().hs;
-    under(&hs.slots, core.caps.total())
-        && hs.by_bucket.iter().all(|u| under(u, core.caps.bucket()))
-        && hs.by_drafter.iter().all(|u| under(u, core.caps.drafter()))
+    under(&hs.slots, core.caps.total)
+        && hs.by_bucket.iter().all(|u| under(u, core.caps.bucket))
+        && hs.by_drafter.iter().all(|u| under(u, core.caps.drafter))
 }
 
 fn what_waits_has_a_slot(core: &Core) -> bool {
@@ -352,6 +356,19 @@ fn steps_are_in_order(core: &Core) -> bool {
         && state.lives[..start as usize]
             .iter()
             .all(|life| matches!(life.status, Status::Committed | Status::Failed))
+}
+
+fn cursors_are_exact(core: &Core) -> bool {
+    let state = core.state();
+    let has_cursors = core.plan().is_composed()
+        && core.policy().assignment == Assignment::Fixed
+        && state.phase != Phase::Finished;
+    let step = core.plan().steps.get(state.step.index());
+    let from = step.map_or(0, |step| step.microbatches.start);
+    let mut drafters = state.drafters.iter().enumerate();
+    !has_cursors
+        || drafters
+            .all(|(i, d)| d.cursor == core.view().cursor_after(from, DrafterId::from_index(i)))
 }
 
 fn the_end_is_clean(core: &Core) -> bool {

@@ -203,7 +203,7 @@ fn a_cap_that_is_exceeded_is_reported() {
     let mut core = advanced("bucketed");
     let used = core.state.hs.slots.count;
     core.policy.depth_total = Some(used - 1);
-    core.caps = crate::core::rules::Caps::of(&core.policy);
+    core.caps = crate::core::caps::Caps::of(&core.policy);
     assert!(check(&core).unwrap_err().contains("under every cap"));
 }
 
@@ -220,12 +220,19 @@ fn a_step_out_of_order_is_reported() {
 }
 
 #[test]
+fn a_cursor_that_passed_over_work_is_reported() {
+    let mut core = advanced("composed");
+    core.state.drafters[0].cursor += 1;
+    assert!(check(&core).unwrap_err().contains("at its next microbatch"));
+}
+
+#[test]
 fn what_settling_left_undone_is_reported() {
     let mut core = advanced("composed");
     let is_idle = |t: &crate::core::TargetState| t.task == TargetTask::Idle;
     assert!(core.state.targets.iter().any(is_idle), "somebody waits");
     core.policy.depth_total = None;
-    core.caps = crate::core::rules::Caps::of(&core.policy);
+    core.caps = crate::core::caps::Caps::of(&core.policy);
     assert!(check(&core).unwrap_err().contains("stays settled"));
 }
 
@@ -234,6 +241,7 @@ fn every_promise_is_broken_by_some_plant() {
     let by_hand = [
         "under every cap",
         "ahead of what was trained",
+        "at its next microbatch",
         "stays settled",
     ];
     for (rule, _) in RULES {
