@@ -28,7 +28,7 @@ mod way;
 pub use device::{Event, Gpu, Stream};
 pub use error::CudaError;
 pub(crate) use error::Named;
-pub use gemm::{Gemm, Matrix, Output, Tuning};
+pub use gemm::{FusedProducts, Gemm, HeadTurn, Matrix, Output, Tuning};
 pub use hidden::{HiddenCheck, NotFinite};
 pub use kernels::{Kernel, Module, Source, compile, compiler_version};
 pub use pinned::PinnedBuffer;
