@@ -181,7 +181,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             ["products", rows] => products(&gpu, rows.parse()?)?,
             [width, rows, runs] => {
                 let ms = bench.times(width.parse()?, rows.parse()?, runs.parse()?)?;
-                json!({"ms": ms, "attention": bench.target.attention(), "scratch_peak": bench.target.scratch_peak().0})
+                json!({"ms": ms, "attention": bench.target.attention(), "fused": bench.target.fused(), "scratch_peak": bench.target.scratch_peak().0})
             }
             _ => json!({"error": "give: width rows runs"}),
         };

@@ -14,10 +14,12 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Tensor, safetensors};
 use exec::cuda::target::{
     AttentionChoice, Captures, CudaTarget, HiddenPlace, Kept, TargetOptions, TargetShape,
-    TargetWeights, TokenRows, WeightSource, hybrid_kernel_text, kernel_sources,
+    TargetWeights, TokenRows, WeightSource, hopper_kernel_sources, hybrid_kernel_text,
+    kernel_sources,
 };
 use exec::cuda::{
-    Buffer, Gemm, Gpu, Matrix, Pool, Source, Stream, Tuning, compile, compiler_version,
+    Buffer, FusedProducts, Gemm, Gpu, HeadTurn, Matrix, Pool, Source, Stream, Tuning, compile,
+    compiler_version,
 };
 use exec::model::{Family, Hybrid, PaddedBatch, Sample, Target, TargetConfig, Tensors};
 use half::bf16;
@@ -169,6 +171,135 @@ fn products_match_the_host() {
                 }
             }
         }
+    }
+}
+
+/// a · bᵀ in f64, a [m, k] and b [n, k].
+fn transposed_product(a: &[bf16], b: &[bf16], k: usize) -> Vec<f64> {
+    let dot = |a: &[bf16], b: &[bf16]| -> f64 {
+        a.iter()
+            .zip(b)
+            .map(|(a, b)| f64::from(*a) * f64::from(*b))
+            .sum()
+    };
+    let rows = a.chunks(k);
+    rows.flat_map(|a| b.chunks(k).map(move |b| dot(a, b)))
+        .collect()
+}
+
+#[test]
+fn products_with_what_follows_them_match_the_host() {
+    let Some(gpu) = gpu() else { return };
+    let Some(fused) = FusedProducts::load(&gpu).unwrap() else {
+        return;
+    };
+    let stream = Stream::new(&gpu).unwrap();
+    let pool = Pool::new(&gpu, Bytes(256 << 20), "a test").unwrap();
+    let put = |values: &[bf16]| -> Buffer<bf16> {
+        let buffer = pool.buffer(values.len()).unwrap();
+        stream.upload(values, buffer.ptr()).unwrap();
+        buffer
+    };
+    let put_floats = |values: &[f32]| -> Buffer<f32> {
+        let buffer = pool.buffer(values.len()).unwrap();
+        stream.upload(values, buffer.ptr()).unwrap();
+        buffer
+    };
+    let scale = |row: usize| 0.5 + (row % 7) as f32 / 4.0;
+    // Whole tiles; sizes that no tile divides; an odd number of tiles; fewer rows than a tile.
+    for (m, n, k) in [(256, 256, 128), (300, 264, 136), (700, 520, 64), (5, 8, 8)] {
+        let mut draw = draws((m * n + k) as u64);
+        let mut list = |len: usize, scale: f32| -> Vec<bf16> {
+            (0..len).map(|_| bf16::from_f32(scale * draw())).collect()
+        };
+        let (a, gate_up) = (list(m * k, 4.0), list(2 * n * k, 1.0));
+        let sums = transposed_product(&a, &gate_up, k);
+        let silu = |x: f64| x / (1.0 + (-x).exp());
+        let mut want = Vec::with_capacity(m * n);
+        for (at, row) in sums.chunks(2 * n).enumerate() {
+            let scale = f64::from(scale(at));
+            want.extend((0..n).map(|j| silu(scale * row[j]) * scale * row[n + j]));
+        }
+        let scales = put_floats(&(0..m).map(scale).collect::<Vec<_>>());
+        // What is not written shows, and so does what is written behind the end.
+        let out = put(&vec![bf16::NAN; m * n + 64]);
+        let (a_there, b_there) = (put(&a), put(&gate_up));
+        let left = Matrix::new(a_there.ptr(), m, k);
+        let right = Matrix::new(b_there.ptr(), 2 * n, k);
+        let to = Matrix::new(out.ptr(), m, n);
+        fused.gated(&stream, left, scales.ptr(), right, to).unwrap();
+        let got = stream.download(out.ptr()).unwrap();
+        assert!(got[m * n..].iter().all(|x| x.is_nan()), "{m}x{k}x{n}");
+        let got: Vec<f64> = got[..m * n].iter().map(|&x| x.into()).collect();
+        let error = distance(&got, &want);
+        assert!(error < 4e-3, "gated {m}x{k}x{n}: {error:e}");
+    }
+    // Heads of queries, of keys and of values; the second case ends inside a tile.
+    for (m, k, width, heads) in [(256, 128, 100, [4, 2, 2]), (300, 136, 7, [2, 2, 1])] {
+        let n: usize = heads.iter().sum::<usize>() * 128;
+        let mut draw = draws((m * n + k) as u64);
+        let mut list =
+            |len: usize| -> Vec<bf16> { (0..len).map(|_| bf16::from_f32(draw())).collect() };
+        let (a, b, norms) = (list(m * k), list(n * k), [list(128), list(128)]);
+        let angle = |t: usize, i: usize| (t % width) as f64 * 1e4f64.powf(-(i as f64) / 64.0);
+        let table: Vec<f32> = (0..width * 64)
+            .flat_map(|at| {
+                let (sin, cos) = angle(at / 64, at % 64).sin_cos();
+                [cos as f32, sin as f32]
+            })
+            .collect();
+        let mut want = transposed_product(&a, &b, k);
+        for (at, head) in want.chunks_mut(128).enumerate() {
+            let (token, number) = (at / (n / 128), at % (n / 128));
+            for x in head.iter_mut() {
+                *x *= f64::from(scale(token));
+            }
+            let norm = match number {
+                q if q < heads[0] => &norms[0],
+                k if k < heads[0] + heads[1] => &norms[1],
+                _ => continue,
+            };
+            let squares: f64 = head.iter().map(|x| x * x).sum();
+            let normal = (squares / 128.0 + 1e-6).sqrt().recip();
+            for (x, w) in head.iter_mut().zip(norm) {
+                *x *= normal * f64::from(*w);
+            }
+            for i in 0..64 {
+                let (sin, cos) = angle(token, i).sin_cos();
+                let (u, v) = (head[i], head[64 + i]);
+                (head[i], head[64 + i]) = (u * cos - v * sin, v * cos + u * sin);
+            }
+        }
+        let out = put(&vec![bf16::NAN; m * n]);
+        let (a_there, b_there) = (put(&a), put(&b));
+        let (queries, keys) = (put(&norms[0]), put(&norms[1]));
+        let table_there = put_floats(&table);
+        let scales = put_floats(&(0..m).map(scale).collect::<Vec<_>>());
+        let turn = HeadTurn {
+            norms: [queries.ptr(), keys.ptr()],
+            table: table_there.ptr(),
+            width,
+            heads: [heads[0], heads[1]],
+            eps: 1e-6,
+        };
+        let left = Matrix::new(a_there.ptr(), m, k);
+        let right = Matrix::new(b_there.ptr(), n, k);
+        let to = Matrix::new(out.ptr(), m, n);
+        fused
+            .turned(&stream, left, scales.ptr(), right, to, &turn)
+            .unwrap();
+        let got = stream.download(out.ptr()).unwrap();
+        let got: Vec<f64> = got.into_iter().map(f64::from).collect();
+        let error = distance(&got, &want);
+        assert!(error < 4e-3, "turned {m}x{k}x{n}: {error:e}");
+        let odd = HeadTurn {
+            heads: [heads[0] + 1, heads[1]],
+            ..turn
+        };
+        let refused = fused
+            .turned(&stream, left, scales.ptr(), right, to, &odd)
+            .unwrap_err();
+        assert!(refused.to_string().contains("even numbers"), "{refused}");
     }
 }
 
@@ -552,6 +683,43 @@ fn the_reference_case_matches() {
     }
 }
 
+/// Products that are one kernel with the norm before them and with what follows, on a target whose norms have weights.
+#[test]
+fn a_forward_of_fused_products_matches_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    let (sizes, captured) = ([256, 328, 3, 4, 2, 128], [0, 2]);
+    let config = config("Qwen3ForCausalLM", sizes);
+    let random = Target::random(config, 5, &captured, &Device::Cpu).unwrap();
+    let mut draw = draws(3);
+    let weights = random.weights().iter().map(|(name, t)| {
+        let mut near_one = || -> Vec<f32> { (0..t.elem_count()).map(|_| 1.0 + draw()).collect() };
+        let t = match name.contains("norm") {
+            true => Tensor::from_vec(near_one(), t.shape(), &Device::Cpu).unwrap(),
+            false => t.clone(),
+        };
+        (name.clone(), t)
+    });
+    let weights = rounded(&weights.collect());
+    let cpu = Target::from_tensors(random.config().clone(), &weights, &captured, "test")
+        .unwrap()
+        .with_last_hidden(true);
+    let mut twins = Twins::new(&gpu, cpu, AttentionChoice::Fastest, 200);
+    twins.gpu.fuse_always().unwrap();
+    for (lengths, padded) in [(vec![200, 131, 7], 200), (vec![129], 130), (vec![1], 1)] {
+        let batch = batch(500, &lengths, padded);
+        let (got, want) = (twins.on_gpu(&batch), twins.on_cpu(&batch));
+        let errors = [0, 1].map(|n| distance(&got[n], &want[n]));
+        let how = twins.gpu.fused();
+        eprintln!(
+            "fused {lengths:?}: features {:.2e} last {:.2e} ({how})",
+            errors[0], errors[1]
+        );
+        assert!(errors.iter().all(|&e| e < FEATURES), "{errors:?}");
+        let is_hopper = gpu.capability() == (9, 0);
+        assert_eq!(how.contains("gate/up, heads"), is_hopper, "{how}");
+    }
+}
+
 #[test]
 fn random_weights_are_those_of_the_cpu() {
     let Some(gpu) = gpu() else { return };
@@ -658,6 +826,10 @@ fn all_kernels_compile() {
             let image = compile(&source, arch).unwrap();
             assert!(image.len() > 1000, "{} for {arch}", source.file);
         }
+    }
+    for source in hopper_kernel_sources() {
+        let image = compile(&source, "sm_90a").unwrap();
+        assert!(image.len() > 1000, "{}", source.file);
     }
 }
 

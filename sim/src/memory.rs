@@ -79,12 +79,8 @@ impl Memory {
     /// With hidden states as the policy's caps allow at worst, for microbatches of at most `largest`.
     pub fn at_worst(model: &Model, policy: &Policy, largest: Bytes) -> Self {
         let times = |slots: u64| Bytes(largest.0.saturating_mul(slots));
-        let drafters = u64::from(policy.drafters);
         let total = {
-            let by_depth = policy.depth_total.map(u64::from);
-            let by_drafter = policy.depth_per_drafter.map(|d| u64::from(d) * drafters);
-            let slots = by_depth.into_iter().chain(by_drafter).min();
-            let bytes = slots.map(times);
+            let bytes = policy.slots_max().map(|slots| times(slots.into()));
             bytes
                 .into_iter()
                 .chain(policy.bytes_total)

@@ -3,6 +3,7 @@
 //! Matrices are row-major. The library's are column-major, so C = A·B is asked for as Cᵀ = Bᵀ·Aᵀ. Asking the library which of its
 //! kernels to take costs more host time than a launch; the answer is kept for each shape.
 
+pub(in crate::cuda) mod fused;
 mod matrix;
 mod plan;
 
@@ -15,13 +16,14 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use fused::{FusedProducts, HeadTurn};
 pub use matrix::{Matrix, Output};
 
 /// What the library may use beside the operands. (bytes)
 pub(crate) const WORKSPACE_BYTES: usize = 64 << 20;
 
 /// Candidates timed for a shape.
-const CANDIDATES: usize = 8;
+const CANDIDATES: usize = 16;
 
 /// Runs of each candidate in a burst.
 const BURST_RUNS: usize = 3;
@@ -32,8 +34,11 @@ const LONG_MS: f32 = 0.3;
 /// Candidates within this factor of the best burst are run under load.
 const NEAR: f32 = 1.15;
 
-/// How long each is run under load, in each order. (ms)
-const SUSTAINED_MS: f32 = 40.0;
+/// How long the GPU works before candidates are compared, so that all of them meet its power limit. (ms)
+const WARM_MS: f32 = 300.0;
+
+/// How long each is run under load in a round, in each order; the slower half leaves after it. (ms)
+const ROUNDS_MS: [f32; 3] = [20.0, 40.0, 60.0];
 
 /// Shapes whose descriptors are kept; when there are more, all are made anew.
 const PLANS_MAX: usize = 4096;
@@ -226,30 +231,27 @@ impl Gemm {
             )));
         };
         plan.algorithm = first.algo;
-        let times = match candidates.len() {
-            1 => Vec::new(),
-            _ => self.survey(stream, &plan, &candidates, call)?,
-        };
-        let timed = times.iter().zip(&candidates);
-        if let Some((_, best)) = timed.min_by(|a, b| a.0.total_cmp(b.0)) {
-            plan.algorithm = best.algo;
-            self.chosen.insert(shape.rounded(), best.algo);
-            choices(stream.gpu().ordinal()).insert(shape.rounded(), best.algo);
+        if candidates.len() > 1
+            && let Some(best) = self.survey(stream, &plan, &candidates, call)?.1
+        {
+            plan.algorithm = candidates[best].algo;
+            self.chosen.insert(shape.rounded(), plan.algorithm);
+            choices(stream.gpu().ordinal()).insert(shape.rounded(), plan.algorithm);
         }
         Ok(plan)
     }
 
-    /// Milliseconds of each candidate; infinite for one that does not run or is far behind.
+    /// Milliseconds of each candidate when it was last run, infinite for one that does not run; and the best of them.
     ///
     /// A GPU under load is held back by its power limit, and the kernel that is fastest in a short burst need not be the fastest then. So
-    /// candidates near the best are run long enough to feel the limit, once in each order.
+    /// candidates near the best run in rounds, under load and in either order; the slower half of a round does not come into the next.
     fn survey(
         &self,
         stream: &Stream,
         plan: &Plan,
         candidates: &[sys::cublasLtMatmulHeuristicResult_t],
         call: &Call,
-    ) -> Result<Vec<f32>, CudaError> {
+    ) -> Result<(Vec<f32>, Option<usize>), CudaError> {
         let time = |at: usize, runs: usize| -> Result<f32, CudaError> {
             let start = stream.record_timed()?;
             for _ in 0..runs {
@@ -261,24 +263,29 @@ impl Gemm {
         let mut times: Vec<f32> = (0..candidates.len())
             .map(|at| burst(at).unwrap_or(f32::INFINITY))
             .collect();
-        let best = times.iter().copied().fold(f32::INFINITY, f32::min);
-        if !best.is_finite() || best < LONG_MS {
-            return Ok(times);
+        let mut left: Vec<usize> = (0..times.len()).filter(|&n| times[n].is_finite()).collect();
+        left.sort_by(|&a, &b| times[a].total_cmp(&times[b]));
+        let Some(best) = left.first().map(|&at| times[at]) else {
+            return Ok((times, None));
+        };
+        left.retain(|&at| times[at] < NEAR * best);
+        if best < LONG_MS || left.len() == 1 {
+            return Ok((times, left.first().copied()));
         }
-        let near: Vec<usize> = (0..times.len())
-            .filter(|&at| times[at] < NEAR * best)
-            .collect();
-        let runs = ((SUSTAINED_MS / best) as usize).max(2);
-        // The first of them warms the GPU for the others and is timed again.
-        time(near[0], 2 * runs)?;
-        let mut sums = vec![0.0; times.len()];
-        for &at in near.iter().chain(near.iter().rev()) {
-            sums[at] += time(at, runs)? / 2.0;
+        let runs = |ms: f32| ((ms / best) as usize).max(1);
+        time(left[0], runs(WARM_MS))?;
+        for ms in ROUNDS_MS {
+            let mut sums = vec![0.0; times.len()];
+            for &at in left.iter().chain(left.iter().rev()) {
+                sums[at] += time(at, runs(ms))? / 2.0;
+            }
+            for &at in &left {
+                times[at] = sums[at];
+            }
+            left.sort_by(|&a, &b| times[a].total_cmp(&times[b]));
+            left.truncate(left.len().div_ceil(2).max(2));
         }
-        for (time, sum) in times.iter_mut().zip(sums) {
-            *time = if sum > 0.0 { sum } else { f32::INFINITY };
-        }
-        Ok(times)
+        Ok((times, left.first().copied()))
     }
 
     /// The library's candidates for a product, each with its settings and milliseconds.
@@ -302,7 +309,7 @@ impl Gemm {
         };
         let plan = Plan::new(&shape, c.kind())?;
         let candidates = plan.candidates(self.handle, &shape, wanted)?;
-        let times = self.survey(stream, &plan, &candidates, &call)?;
+        let (times, _) = self.survey(stream, &plan, &candidates, &call)?;
         let settings = candidates.iter().map(|candidate| settings(&candidate.algo));
         Ok(settings.zip(times).collect())
     }

@@ -31,7 +31,7 @@ pub use device::{Event, Gpu, Stream};
 pub use error::CudaError;
 pub(crate) use error::Named;
 pub use ferry::Ferry;
-pub use gemm::{Gemm, Matrix, Output, Tuning};
+pub use gemm::{FusedProducts, Gemm, HeadTurn, Matrix, Output, Tuning};
 pub use hidden::{HiddenCheck, NotFinite};
 pub(crate) use in_turn::in_turn;
 pub use kernels::{Kernel, Module, Source, compile, compiler_version};

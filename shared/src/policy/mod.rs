@@ -235,6 +235,14 @@ const fn one_copy() -> u8 {
 }
 
 impl Policy {
+    /// The most slots that the caps on their number allow, if they limit it at all. (slots)
+    pub fn slots_max(&self) -> Option<u32> {
+        let of_drafters = self
+            .depth_per_drafter
+            .map(|d| d.saturating_mul(self.drafters.into()));
+        self.depth_total.into_iter().chain(of_drafters).min()
+    }
+
     /// The same without any cap on slots, and without a name.
     #[must_use]
     pub fn without_caps(&self) -> Self {

@@ -7,7 +7,7 @@
 use super::choice::{Choice, breach, choose, memory};
 use super::part::Parts;
 use super::select::{REPLICATIONS_FIRST, settle};
-use super::{Effort, Found, Progress, Round, Tell, screen};
+use super::{Effort, Found, Progress, Refusal, Round, Standing, Tell, screen};
 use crate::run::{RunError, prepare};
 use crate::spec::{Objective, Search};
 use crate::sweep::{Point, Row, Verdict, simulate_once, simulate_point};
@@ -31,6 +31,12 @@ const WHOLE: f64 = 0.5;
 
 /// In a short run, points within so many tolerances of the fastest may tie with it.
 const LEVEL: f64 = 2.0;
+
+/// A run passes so many times the microbatches that its slots can hold: shorter ones say how slots fill, not how they serve.
+const FILLS: u32 = 8;
+
+/// Standard errors within which a run's throughput is believed.
+const SURE: f64 = 2.0;
 
 /// Contenders that need no further round.
 const FEW: usize = 3;
@@ -72,9 +78,9 @@ impl Halving<'_> {
     /// The points that are left after all rounds.
     fn rounds(&mut self) -> Vec<usize> {
         let mut left: Vec<usize> = (0..self.points.len()).collect();
-        let mut steps = self.search.steps_first();
+        let mut steps = self.search.steps_first(self.steps_of_fills(&left));
         for round in 0.. {
-            let is_last = steps >= self.search.steps_ranked() || left.len() <= FEW;
+            let is_last = steps >= self.steps_ranked(&left) || left.len() <= FEW;
             if round > 0 && is_last || left.len() < 2 || self.is_stopped() {
                 break;
             }
@@ -97,6 +103,22 @@ impl Halving<'_> {
             steps = steps.saturating_mul(self.search.keep_one_in());
         }
         left
+    }
+
+    /// Optimizer steps in which the largest store of these points has been filled often enough.
+    fn steps_of_fills(&self, among: &[usize]) -> u32 {
+        let steps = among.iter().map(|&i| {
+            let point = &self.points[i].resolved;
+            let slots = point.policy.slots_max().unwrap_or(0);
+            let step = point.training.grad_accum * u32::from(point.policy.drafters);
+            slots.saturating_mul(FILLS).div_ceil(step)
+        });
+        steps.max().unwrap_or(0)
+    }
+
+    /// Optimizer steps of the runs that are ranked.
+    fn steps_ranked(&self, among: &[usize]) -> u32 {
+        self.search.steps_ranked(self.steps_of_fills(among))
     }
 
     fn is_stopped(&self) -> bool {
@@ -233,6 +255,13 @@ impl Halving<'_> {
         let order = self.order(&hopeful);
         let count = hopeful.len().div_ceil(self.search.keep_one_in() as usize);
         let mut kept: Vec<usize> = order.iter().copied().take(count.max(FEW)).collect();
+        // Where runs are too noisy to tell points apart, more go on, but no more than half of many.
+        let most = hopeful.len().div_ceil(2).max(2 * FEW);
+        for i in self.may_be_fastest(&hopeful) {
+            if kept.len() < most && !kept.contains(&i) {
+                kept.push(i);
+            }
+        }
         // Among ties the small ones come first; the fastest must not be lost over that.
         if let Some(fastest) = self.fastest(&hopeful)
             && !kept.contains(&fastest)
@@ -257,6 +286,22 @@ impl Halving<'_> {
             let is_planned = policy.queue == Queue::Composed && policy.mix_enforce == Enforce::Plan;
             is_planned && policy.mix_step_min >= least
         })
+    }
+
+    /// Points whose throughput may be that of the fastest, as far as single runs tell their own error; the fastest first.
+    fn may_be_fastest(&self, among: &[usize]) -> Vec<usize> {
+        let range = |i: usize| {
+            let row = &self.rows[&i];
+            let outcome = row.outcome.as_ref().ok();
+            let error = outcome.and_then(|o| o.relative_error).unwrap_or(0.0);
+            let mean = row.throughput.mean;
+            (mean * (1.0 - SURE * error), mean * (1.0 + SURE * error))
+        };
+        let least = among.iter().map(|&i| range(i).0).fold(0.0, f64::max);
+        let mut may = among.to_vec();
+        may.retain(|&i| range(i).1 >= least);
+        may.sort_by(|&a, &b| range(b).1.total_cmp(&range(a).1).then(a.cmp(&b)));
+        may
     }
 
     fn fastest(&self, among: &[usize]) -> Option<usize> {
@@ -295,12 +340,42 @@ impl Halving<'_> {
         order
     }
 
-    /// Replications of those that are left, as many as the selection asks for.
+    /// Ranks those that are left by runs of a part of the work, and the few that these cannot tell apart by runs of the whole.
     fn rank(&mut self, left: &[usize]) {
         if left.is_empty() || self.is_stopped() {
             return;
         }
-        let share = self.share(self.search.steps_ranked(), left);
+        let share = self.share(self.steps_ranked(left), left);
+        self.rank_by(left, share);
+        let undecided = self.undecided();
+        if share < 1.0 && !undecided.is_empty() && !self.is_stopped() {
+            let round = self.effort.rounds.len();
+            for i in left.iter().filter(|i| !undecided.contains(i)) {
+                if let Some(row) = self.rows.get_mut(i) {
+                    row.left_behind = Some(round);
+                }
+            }
+            self.rank_by(&undecided, 1.0);
+        }
+    }
+
+    /// The points that may be the fastest, where a ranking is refused for want of replications.
+    fn undecided(&self) -> Vec<usize> {
+        let rows: Vec<Row> = self.rows.values().cloned().collect();
+        let Some(ranking) = choose(&rows, self.search).ranking else {
+            return Vec::new();
+        };
+        if !matches!(ranking.refusal, Some(Refusal::Replications { .. })) {
+            return Vec::new();
+        }
+        let open = ranking.comparisons.iter();
+        let open = open.filter(|rival| rival.standing != Standing::Slower);
+        let among = std::iter::once(ranking.fastest).chain(open.map(|rival| rival.row));
+        among.map(|row| rows[row].index).collect()
+    }
+
+    /// Replications of these points with this share of the work, as many as the selection asks for.
+    fn rank_by(&mut self, left: &[usize], share: f64) {
         self.effort.share = share;
         let parts: BTreeMap<usize, Point> = left
             .iter()

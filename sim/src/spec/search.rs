@@ -36,10 +36,10 @@ pub struct Search {
     pub replications: u32,
     /// Runs of a point to which the selection may go where these do not tell it from others.
     pub replications_max: u32,
-    /// Optimizer steps of the shortest runs; `halving` alone. [default: 20]
+    /// Optimizer steps of the shortest runs; `halving` alone. [default: 20, more where slots would not be filled eight times over]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps_first: Option<u32>,
-    /// Optimizer steps of the runs that are ranked; `halving` alone. [default: 120]
+    /// Optimizer steps of the runs that are ranked; `halving` alone. [default: 120, more likewise]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps_ranked: Option<u32>,
     /// Points to begin with, drawn evenly where there are more, before the neighbourhood of the best is looked at; `halving` alone.
@@ -95,14 +95,14 @@ impl Default for Search {
 }
 
 impl Search {
-    /// Optimizer steps of the shortest runs.
-    pub fn steps_first(&self) -> u32 {
-        self.steps_first.unwrap_or(20)
+    /// Optimizer steps of the shortest runs; where nothing is said, no fewer than `fills`, in which the slots have served often enough.
+    pub fn steps_first(&self, fills: u32) -> u32 {
+        self.steps_first.unwrap_or_else(|| fills.max(20))
     }
 
-    /// Optimizer steps of the runs that are ranked.
-    pub fn steps_ranked(&self) -> u32 {
-        self.steps_ranked.unwrap_or(120)
+    /// Optimizer steps of the runs that are ranked, likewise.
+    pub fn steps_ranked(&self, fills: u32) -> u32 {
+        self.steps_ranked.unwrap_or_else(|| fills.max(120))
     }
 
     /// One point in so many goes on.
@@ -192,9 +192,9 @@ impl Search {
             );
         }
         checks.require(
-            self.steps_ranked() >= self.steps_first(),
+            self.steps_ranked(0) >= self.steps_first(0),
             "steps_ranked",
-            self.steps_ranked(),
+            self.steps_ranked(0),
             "must be at least search.steps_first",
             "raise it, or lower search.steps_first",
         );

@@ -9,10 +9,11 @@ extern "C" __global__ void embed(const uint32_t* ids, const bf16* table, bf16* x
 }
 
 // y = x / sqrt(mean(x²) + eps) · (offset + weight), a block a row; each thread holds N times 8 elements. Where `copy` is given, x goes there too,
-// `copy_pitch` elements from row to row: that is how a captured layer's output reaches the hidden states.
+// `copy_pitch` elements from row to row: that is how a captured layer's output reaches the hidden states. Where `scales` is given, only
+// 1 / sqrt(mean(x²) + eps) of each row is written, there: the product that follows does the rest.
 template <int N>
 static __forceinline__ void rms_norm(const bf16* x, const bf16* weight, bf16* y, int width, float eps, bf16* copy,
-                                     int64_t copy_pitch, float offset) {
+                                     int64_t copy_pitch, float offset, float* scales) {
     __shared__ float room[33];
     const size_t row = blockIdx.x;
     x += row * width;
@@ -31,6 +32,10 @@ static __forceinline__ void rms_norm(const bf16* x, const bf16* weight, bf16* y,
         }
     }
     const float scale = rsqrtf(block_sum(squares, room) / width + eps);
+    if (scales) {
+        if (threadIdx.x == 0) scales[row] = scale;
+        return;
+    }
 #pragma unroll
     for (int n = 0; n < N; ++n) {
         const int at = (n * blockDim.x + threadIdx.x) * 8;
@@ -45,14 +50,26 @@ static __forceinline__ void rms_norm(const bf16* x, const bf16* weight, bf16* y,
 
 #define RMS_NORM(N)                                                                                                              \
     extern "C" __global__ void rms_norm_##N(const bf16* x, const bf16* weight, bf16* y, int width, float eps, bf16* copy,        \
-                                            int64_t copy_pitch, float offset) {                                                  \
-        rms_norm<N>(x, weight, y, width, eps, copy, copy_pitch, offset);                                                         \
+                                            int64_t copy_pitch, float offset, float* scales) {                                   \
+        rms_norm<N>(x, weight, y, width, eps, copy, copy_pitch, offset, scales);                                                 \
     }
 RMS_NORM(1)
 RMS_NORM(2)
 RMS_NORM(4)
 RMS_NORM(8)
 RMS_NORM(16)
+
+// matrix[r][c] *= offset + weight[c]; a block a row.
+extern "C" __global__ void scale_columns(bf16* matrix, const bf16* weight, int width, float offset) {
+    bf16* row = matrix + size_t(blockIdx.x) * width;
+    for (int at = threadIdx.x * 8; at < width; at += blockDim.x * 8) {
+        Eight x = load_eight(row + at);
+        const Eight w = load_eight(weight + at);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) x.v[i] *= offset + w.v[i];
+        store_eight(row + at, x);
+    }
+}
 
 // Rows of `from` to rows of `to`, `pitch` elements apart; a block a row.
 extern "C" __global__ void copy_rows(const bf16* from, bf16* to, int width, int64_t pitch) {

@@ -111,6 +111,11 @@ impl Attention {
         }
     }
 
+    /// cos and sin of positions, as pairs [positions, rates, 2].
+    pub(super) fn table(&self) -> Ptr<f32> {
+        self.table.ptr()
+    }
+
     /// Normalises (where weights are given) and turns queries and keys in place.
     pub(super) fn turn(
         &self,

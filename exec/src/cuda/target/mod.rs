@@ -5,18 +5,20 @@
 
 pub(in crate::cuda) mod attention;
 mod delta;
+mod fusing;
 pub(in crate::cuda) mod ops;
 mod shape;
 mod weights;
 
-use super::{CudaError, Gemm, Matrix, Pool, Ptr, Stream, Tuning};
+use super::{CudaError, FusedProducts, Gemm, Matrix, Pool, Ptr, Stream, Tuning};
 use crate::model::PaddedBatch;
-use attention::{Attention, Extent, HeadNorms};
+use attention::{Attention, Extent};
 use delta::{DeltaKernels, DeltaWeights};
+use fusing::Fused;
 use half::bf16;
 use ops::{Ops, Rows};
 use shared::id::Bytes;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use weights::{AttentionWeights, LayerWeights, Mixer};
 
@@ -85,14 +87,16 @@ pub struct CudaTarget {
     stream: Stream,
     scratch: Arc<Pool>,
     gemm: Gemm,
+    fused: Option<FusedProducts>,
+    fuses_always: bool,
     ops: Ops,
     attention: Attention,
     delta: Option<DeltaKernels>,
     tokens_max: usize,
     width_max: usize,
     tuning: Tuning,
-    /// Microbatch sizes whose products have been chosen. (tokens)
-    tuned: BTreeSet<usize>,
+    /// What was chosen for microbatches of so many tokens.
+    chosen: BTreeMap<usize, Fused>,
 }
 
 /// How one worker computes, and for what sizes.
@@ -150,6 +154,10 @@ impl CudaTarget {
         Ok(Self {
             delta: delta.transpose()?,
             gemm: Gemm::new(&scratch, options.tuning)?,
+            fused: match options.tuning {
+                Tuning::Timed => FusedProducts::load(gpu)?,
+                Tuning::Heuristic => None,
+            },
             weights: Arc::clone(weights),
             captures,
             stream,
@@ -159,7 +167,8 @@ impl CudaTarget {
             tokens_max,
             width_max,
             tuning: options.tuning,
-            tuned: BTreeSet::new(),
+            chosen: BTreeMap::new(),
+            fuses_always: false,
         })
     }
 
@@ -200,29 +209,21 @@ impl CudaTarget {
         self.stream.upload(&batch.lengths, lengths.ptr())?;
         let x = self.scratch.buffer::<bf16>(tokens * h)?;
         let y = self.scratch.buffer::<bf16>(tokens * h)?;
+        let scales = self.scratch.buffer::<f32>(tokens)?;
         let rows = Residual {
             x: x.ptr(),
             y: y.ptr(),
+            scales: scales.ptr(),
             lengths: lengths.ptr(),
             extent,
         };
-        if self.tuned.insert(tokens) {
-            // Timing takes a while: it pays for the sizes that most microbatches have, not for the tails of buckets.
-            let is_full = TUNED_SHARE * tokens as f64 >= self.tokens_max as f64;
-            let tuning = if is_full {
-                self.tuning
-            } else {
-                Tuning::Heuristic
-            };
-            self.gemm.set_tuning(tuning);
-            self.choose_products(&rows)?;
-        }
+        let fused = self.choose(&rows)?;
         self.ops
             .embed(&self.stream, ids.ptr(), weights.embed.ptr(), x.ptr(), h)?;
         let depth = self.captures.depth(shape.layers);
         let mut leaving = None;
         for (n, layer) in weights.layers[..depth].iter().enumerate() {
-            self.layer(layer, &rows, leaving)?;
+            self.layer(layer, &rows, leaving, fused)?;
             leaving = self.place_of(n, out.features, captured);
         }
         match (self.captures.last_hidden, out.last_hidden) {
@@ -248,54 +249,42 @@ impl CudaTarget {
         w: &LayerWeights,
         rows: &Residual,
         leaving: Option<Rows>,
+        fused: Fused,
     ) -> Result<(), CudaError> {
         let weights = Arc::clone(&self.weights);
         let (shape, tokens) = (&weights.shape, rows.extent.rows * rows.extent.width);
-        let (h, how) = (shape.hidden, norm_of(shape));
+        let h = shape.hidden;
         let matrix = |ptr, columns| Matrix::new(ptr, tokens, columns);
-        let (x, y) = (matrix(rows.x, h), matrix(rows.y, h));
-        let norm = [rows.x, w.input_norm.ptr(), rows.y];
-        self.ops
-            .rms_norm(&self.stream, norm, tokens, how, leaving)?;
+        let x = matrix(rows.x, h);
+        let is_scaled = fused.heads && matches!(w.mixer, Mixer::Attention(_));
+        self.normalise(&w.input_norm, rows, leaving, is_scaled)?;
         match &w.mixer {
-            Mixer::Attention(w) => self.attend(w, rows)?,
+            Mixer::Attention(w) => self.attend(w, rows, fused)?,
             Mixer::Delta(w) => self.recur(w, rows)?,
         }
-        let norm = [rows.x, w.feed_forward_norm.ptr(), rows.y];
-        self.ops.rms_norm(&self.stream, norm, tokens, how, None)?;
-        let both = self.scratch.buffer::<bf16>(tokens * 2 * shape.inner)?;
+        self.normalise(&w.feed_forward_norm, rows, None, fused.gate_up)?;
         let inner = self.scratch.buffer::<bf16>(tokens * shape.inner)?;
-        let gate_up = Matrix::new(w.gate_up.ptr(), 2 * shape.inner, h);
-        let to = matrix(both.ptr(), 2 * shape.inner);
-        self.gemm.multiply(&self.stream, y, gate_up.t(), to, SET)?;
-        self.ops
-            .swiglu(&self.stream, both.ptr(), inner.ptr(), tokens, shape.inner)?;
+        self.gate_up(w, rows, inner.ptr(), fused.gate_up)?;
         let down = Matrix::new(w.down.ptr(), h, shape.inner);
         let inner = matrix(inner.ptr(), shape.inner);
         self.gemm.multiply(&self.stream, inner, down.t(), x, ADD)
     }
 
     /// Adds what attention mixes to the residual stream.
-    fn attend(&mut self, w: &AttentionWeights, rows: &Residual) -> Result<(), CudaError> {
+    fn attend(
+        &mut self,
+        w: &AttentionWeights,
+        rows: &Residual,
+        fused: Fused,
+    ) -> Result<(), CudaError> {
         let weights = Arc::clone(&self.weights);
         let (shape, tokens) = (&weights.shape, rows.extent.rows * rows.extent.width);
         let (h, pitch) = (shape.hidden, shape.attention_row());
         let matrix = |ptr, columns| Matrix::new(ptr, tokens, columns);
         let qkv = self.scratch.buffer::<bf16>(tokens * pitch)?;
         let mixed = self.scratch.buffer::<bf16>(tokens * shape.queries())?;
-        let all = Matrix::new(w.qkv.ptr(), pitch, h);
-        let (x, y, to) = (
-            matrix(rows.x, h),
-            matrix(rows.y, h),
-            matrix(qkv.ptr(), pitch),
-        );
-        self.gemm.multiply(&self.stream, y, all.t(), to, SET)?;
-        let norms = w.head_norms.as_ref().map(|[query, key]| HeadNorms {
-            query: query.ptr(),
-            key: key.ptr(),
-        });
-        self.attention
-            .turn(&self.stream, qkv.ptr(), rows.extent, norms)?;
+        let x = matrix(rows.x, h);
+        self.project(w, rows, qkv.ptr(), fused.heads)?;
         self.attention.mix(
             &self.stream,
             qkv.ptr(),
@@ -346,30 +335,6 @@ impl CudaTarget {
         self.gemm.multiply(&self.stream, read, out.t(), x, ADD)
     }
 
-    /// Runs the products that add to their result once without adding, so that the library's kernels for them can be timed: what they
-    /// write is overwritten.
-    fn choose_products(&mut self, rows: &Residual) -> Result<(), CudaError> {
-        let weights = Arc::clone(&self.weights);
-        let (shape, tokens) = (&weights.shape, rows.extent.rows * rows.extent.width);
-        let Some(w) = weights.layers.first() else {
-            return Ok(());
-        };
-        let x = Matrix::new(rows.x, tokens, shape.hidden);
-        let mixed = match &w.mixer {
-            Mixer::Attention(w) => (&w.output, shape.queries()),
-            Mixer::Delta(w) => (&w.out, w.out.len() / shape.hidden),
-        };
-        for (matrix, inner) in [mixed, (&w.down, shape.inner)] {
-            let input = self.scratch.buffer::<bf16>(tokens * inner)?;
-            self.ops.normals(&self.stream, input.ptr(), 1, 1.0)?;
-            let input = Matrix::new(input.ptr(), tokens, inner);
-            let matrix = Matrix::new(matrix.ptr(), shape.hidden, inner);
-            self.gemm
-                .multiply(&self.stream, input, matrix.t(), x, SET)?;
-        }
-        Ok(())
-    }
-
     /// Where the output of layer n goes, if it is captured.
     fn place_of(&self, n: usize, features: Ptr<bf16>, captured: usize) -> Option<Rows> {
         let h = self.weights.shape.hidden;
@@ -404,16 +369,20 @@ fn norm_of(shape: &TargetShape) -> (f32, f32) {
     (shape.eps, shape.norm_offset)
 }
 
-/// The residual stream of a forward, and its normalised rows.
+/// The residual stream of a forward, and its normalised rows or the scales that normalise them.
 struct Residual {
     x: Ptr<bf16>,
     y: Ptr<bf16>,
+    scales: Ptr<f32>,
     lengths: Ptr<u32>,
     extent: Extent,
 }
 
-/// Microbatches of at least one part in this many of the largest have their products timed.
-const TUNED_SHARE: f64 = 2.0;
+impl Residual {
+    fn tokens(&self) -> usize {
+        self.extent.rows * self.extent.width
+    }
+}
 
 /// Factors of a product and of what is there: the result replaces it.
 const SET: [f32; 2] = [1.0, 0.0];
@@ -424,6 +393,11 @@ const ADD: [f32; 2] = [1.0, 1.0];
 /// The text of a hybrid target's own kernels, by file, for a compiler without a device.
 pub fn hybrid_kernel_text(hybrid: &crate::model::Hybrid) -> (&'static str, String) {
     (delta::FILE, delta::text(hybrid))
+}
+
+/// The texts of the kernels that only Hopper has, for a compiler without a device.
+pub fn hopper_kernel_sources() -> [super::Source<'static>; 1] {
+    [super::gemm::fused::SOURCE]
 }
 
 /// The texts of the target's kernels and of the checks of what it gives, for a compiler without a device.

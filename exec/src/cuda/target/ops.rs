@@ -29,6 +29,13 @@ pub(super) struct Rows {
     pub(super) pitch: usize,
 }
 
+/// Where a norm goes: its rows, or only what each row is to be multiplied with.
+#[derive(Debug, Clone, Copy)]
+enum NormTo {
+    Rows(Ptr<bf16>),
+    Scales(Ptr<f32>),
+}
+
 impl Ops {
     pub(super) fn new(gpu: &Arc<Gpu>) -> Result<Self, CudaError> {
         let module = Module::load(gpu, &SOURCE)?;
@@ -74,12 +81,39 @@ impl Ops {
         s: &Stream,
         [x, weight, y]: [Ptr<bf16>; 3],
         rows: usize,
+        how: (f32, f32),
+        copy: Option<Rows>,
+    ) -> Result<(), CudaError> {
+        y.check("norm's result", rows * weight.len())?;
+        self.norm(s, [x, weight], NormTo::Rows(y), rows, how, copy)
+    }
+
+    /// 1 / sqrt(mean(x²) + eps) of `rows` rows of `width`; x goes to `copy` too where it is given.
+    pub(super) fn rms_scales(
+        &self,
+        s: &Stream,
+        x: Ptr<bf16>,
+        scales: Ptr<f32>,
+        [rows, width]: [usize; 2],
+        eps: f32,
+        copy: Option<Rows>,
+    ) -> Result<(), CudaError> {
+        scales.check("scales of rows", rows)?;
+        let row = x.at(0..width);
+        self.norm(s, [x, row], NormTo::Scales(scales), rows, (eps, 0.0), copy)
+    }
+
+    fn norm(
+        &self,
+        s: &Stream,
+        [x, weight]: [Ptr<bf16>; 2],
+        to: NormTo,
+        rows: usize,
         (eps, offset): (f32, f32),
         copy: Option<Rows>,
     ) -> Result<(), CudaError> {
         let width = weight.len();
         x.check("norm", rows * width)?;
-        y.check("norm's result", rows * width)?;
         check_rows(copy, rows, width)?;
         // One access of 8 elements a thread, more where a row is wider.
         let groups = width.div_ceil(8);
@@ -90,19 +124,44 @@ impl Ops {
             .find(|(each, _)| *each >= wanted)
             .ok_or_else(|| CudaError::Shape(format!("a norm over rows of {width}")))?;
         let block = groups.div_ceil(*each).next_multiple_of(32);
-        let launch = kernel
-            .launch([rows, 1, 1], block)
-            .ptr(x)
-            .ptr(weight)
-            .ptr(y)
-            .int(width)
-            .float(eps);
+        let launch = kernel.launch([rows, 1, 1], block).ptr(x).ptr(weight);
+        let launch = match to {
+            NormTo::Rows(y) => launch.ptr(y),
+            NormTo::Scales(_) => launch.null(),
+        }
+        .int(width)
+        .float(eps);
         let launch = match copy {
             Some(to) => launch.ptr(to.first).long(to.pitch as u64),
             None => launch.null().long(0),
         }
         .float(offset);
+        let launch = match to {
+            NormTo::Rows(_) => launch.null(),
+            NormTo::Scales(scales) => launch.ptr(scales),
+        };
         // SAFETY: as declared; lengths were checked.
+        unsafe { launch.on(s) }
+    }
+
+    /// Multiplies each column of a matrix [rows, width] with offset + its weight.
+    pub(super) fn scale_columns(
+        &self,
+        s: &Stream,
+        matrix: Ptr<bf16>,
+        weight: Ptr<bf16>,
+        offset: f32,
+    ) -> Result<(), CudaError> {
+        let width = weight.len();
+        let rows = matrix.len() / width;
+        let kernel = self.module.kernel("scale_columns")?;
+        let launch = kernel
+            .launch([rows, 1, 1], threads(width))
+            .ptr(matrix)
+            .ptr(weight)
+            .int(width)
+            .float(offset);
+        // SAFETY: as declared; whole rows alone are touched.
         unsafe { launch.on(s) }
     }
 

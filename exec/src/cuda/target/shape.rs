@@ -131,6 +131,16 @@ impl TargetShape {
         }
     }
 
+    /// Whether heads can be normalised and turned by the product that makes them: two of one kind and 128 numbers a tile.
+    pub(super) fn turns_in_pairs(&self) -> bool {
+        self.head_norms
+            && self.head_dim == 128
+            && self.delta.is_none()
+            && self.norm_offset == 0.0
+            && self.heads.is_multiple_of(2)
+            && self.kv_heads.is_multiple_of(2)
+    }
+
     /// What mixes the tokens in layer `n`.
     pub(super) fn delta_of(&self, n: usize) -> Option<&Hybrid> {
         let is_delta = |delta: &&Hybrid| delta.layers[n] == LayerKind::GatedDelta;
@@ -178,7 +188,8 @@ impl TargetShape {
         let feed_forward = piece(tokens * 2 * self.inner) + piece(tokens * self.inner);
         let rows = 2 * piece(tokens * self.hidden);
         let table = round_up(8 * width * self.head_dim / 2) + round_up(8 * self.rates.len());
-        let words = 2 * round_up(4 * tokens);
+        // Tokens, lengths and scales of rows.
+        let words = 3 * round_up(4 * tokens);
         let mixer = match &self.delta {
             Some(d) => attention.max(delta_bytes(d, tokens, width)),
             None => attention,

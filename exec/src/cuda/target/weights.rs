@@ -3,7 +3,7 @@
 use super::delta::DeltaWeights;
 use super::ops::Ops;
 use super::shape::TargetShape;
-use crate::cuda::{Buffer, CudaError, Gpu, Pool, Ptr, Stream};
+use crate::cuda::{Buffer, CudaError, FusedProducts, Gpu, Pool, Ptr, Stream};
 use crate::model::{Hybrid, Tensors, hash, normals};
 use candle_core::{DType, Tensor};
 use half::bf16;
@@ -120,6 +120,11 @@ impl TargetWeights {
             layers: (0..kept.layers).map(layer).collect::<Result<_, _>>()?,
             shape: shape.clone(),
         };
+        if FusedProducts::fit(gpu) {
+            for layer in &weights.layers {
+                filler.fold_norms(layer, shape)?;
+            }
+        }
         filler.stream.synchronize()?;
         Ok(Arc::new(weights))
     }
@@ -151,6 +156,22 @@ struct Filler<'a> {
 }
 
 impl Filler<'_> {
+    /// Multiplies the norms' weights into the matrices that the normalised rows are multiplied with, where that may be one kernel (see
+    /// `fusing`). What is left of the norm is a scale for each row; its weights are 1 from then on.
+    fn fold_norms(&self, w: &LayerWeights, shape: &TargetShape) -> Result<(), CudaError> {
+        let fold = |norm: &Buffer<bf16>, matrix: &Buffer<bf16>| -> Result<(), CudaError> {
+            let (s, offset) = (&self.stream, shape.norm_offset);
+            self.ops
+                .scale_columns(s, matrix.ptr(), norm.ptr(), offset)?;
+            self.ops.fill(s, norm.ptr(), 1.0 - offset)
+        };
+        fold(&w.feed_forward_norm, &w.gate_up)?;
+        match &w.mixer {
+            Mixer::Attention(mixer) if shape.turns_in_pairs() => fold(&w.input_norm, &mixer.qkv),
+            Mixer::Attention(_) | Mixer::Delta(_) => Ok(()),
+        }
+    }
+
     /// A buffer of the named weights, one behind the other.
     fn fill(&self, prefix: &str, parts: &[(&str, usize)]) -> Result<Buffer<bf16>, CudaError> {
         let buffer = self.pool.buffer(parts.iter().map(|(_, len)| len).sum())?;

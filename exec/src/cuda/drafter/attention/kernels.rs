@@ -36,12 +36,21 @@ pub(in crate::cuda::drafter) fn attention_source(
         ("UNITS", UNITS),
         ("STAGES", STAGES),
         ("UNIT_STAGES", UNIT_STAGES),
+        ("LANES", lanes()),
     ]);
     let text = concat!(
-        include_str!("../../kernels/drafter/hopper.cuh"),
+        include_str!("../../kernels/hopper.cuh"),
         include_str!("../../kernels/drafter/attention.cu")
     );
     ("drafter/attention", source(text, &defines))
+}
+
+/// Lanes of a warp that arrive at a barrier for all of it; with `DFLASH_RACECHECK` each for itself, which a race checker understands.
+fn lanes() -> usize {
+    match std::env::var_os("DFLASH_RACECHECK") {
+        Some(_) => 32,
+        None => 1,
+    }
 }
 
 /// The kernels of full or of sliding layers.

@@ -5,8 +5,8 @@
 // queries, row r being slot r / UNIT_HEADS and head r % UNIT_HEADS. Keys come in tiles of 64. Every tile, of the context or of the
 // slots themselves, shows a unit an interval of its rows, so the mask is two numbers.
 //
-// Given by the host: HEAD_DIM (16 to 128), SLOTS, UNIT_HEADS, UNITS (warpgroups of a block that compute: 2 or 3), STAGES and UNIT_STAGES
-// (depths of the rings of key tiles and of units).
+// Given by the host: HEAD_DIM (16 to 128), SLOTS, UNIT_HEADS, UNITS (warpgroups of a block that compute: 2 or 3), STAGES, UNIT_STAGES
+// (depths of the rings of key tiles and of units) and LANES (see key_gradient).
 
 // WINDOW is 0 where the whole context before the anchor is seen; else slot k of a block at anchor a sees it from a + k - (WINDOW - 1) on,
 // and with CAUSAL only slots 0 ... k of its block.
@@ -397,6 +397,9 @@ struct KeyShare {
     int own;                  // whether the keys are slots
 };
 
+// LANES of a warp arrive at a barrier for all of it: 1, after the warp has met, or 32, each for itself. That is the same to the machine;
+// a race checker that follows threads, not warps, understands the second alone.
+
 #define KEY_WARPGROUPS 2
 #define KEY_THREADS (KEY_WARPGROUPS * 128 + 128)
 
@@ -417,8 +420,8 @@ key_gradient(const __grid_constant__ TensorMap queries, const __grid_constant__ 
     const uint32_t full = barrier, empty = barrier + 8 * UNIT_STAGES, ready = barrier + 16 * UNIT_STAGES;
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < UNIT_STAGES; ++stage) {
-            barrier_init(full + 8 * stage, 1);
-            barrier_init(empty + 8 * stage, 4 * KEY_WARPGROUPS);
+            barrier_init(full + 8 * stage, LANES);
+            barrier_init(empty + 8 * stage, 4 * KEY_WARPGROUPS * LANES);
         }
         barrier_init(ready, 1);
         barrier_init_fence();
@@ -460,6 +463,8 @@ key_gradient(const __grid_constant__ TensorMap queries, const __grid_constant__ 
                     barrier_expect(full + 8 * stage, 2 * BOX_BYTES);
                     copy_unit(to, &queries, full + 8 * stage, chunk * UNIT_HEADS, slot);
                     copy_unit(to + PART_BYTES, &gradients, full + 8 * stage, chunk * UNIT_HEADS, slot);
+                } else if (lane < LANES) {
+                    barrier_arrive(full + 8 * stage);
                 }
             }
         }
@@ -528,7 +533,7 @@ key_gradient(const __grid_constant__ TensorMap queries, const __grid_constant__ 
                 hold(for_keys);
             }
             __syncwarp();
-            if (lane == 0) barrier_arrive(empty + 8 * stage);
+            if (lane < LANES) barrier_arrive(empty + 8 * stage);
         }
         bf16* out = share.own ? slot_out : context_out;
         const int pitch = share.own ? slot_pitch : context_pitch;
