@@ -104,6 +104,21 @@ fn draw_panel(sheet: &mut Sheet, panel: &PairPanel, (left, right): (f64, f64), t
     }
 }
 
+/// Characters at the end of a long name that stay: names that begin alike often differ there.
+const TAIL: usize = 10;
+
+/// A name within so many pixels, without its middle where it is longer.
+fn shortened(label: &str, width: f64) -> String {
+    let is_short = Text::new((0.0, 0.0), label).size(TICK_SIZE).width() <= width;
+    let (split, _) = match label.char_indices().rev().nth(TAIL - 1) {
+        Some(place) if !is_short => place,
+        _ => return label.to_owned(),
+    };
+    let (head, tail) = label.split_at(split);
+    let room = width - Text::new((0.0, 0.0), tail).size(TICK_SIZE).width();
+    format!("{}{tail}", cut(head, TICK_SIZE, false, room))
+}
+
 /// The names of the pairs below the axis: in lines, or turned if a word is wider than its pair.
 enum Labels {
     Lines(Vec<Vec<String>>),
@@ -112,7 +127,7 @@ enum Labels {
 
 impl Labels {
     const LINES_MAX: usize = 3;
-    const LENGTH_MAX: f64 = 360.0;
+    const LENGTH_MAX: f64 = 260.0;
 
     fn new(pairs: &[Pair], slot: f64) -> Self {
         let is_wide = |word: &str| Text::new((0.0, 0.0), word).width() > slot - 6.0;
@@ -120,7 +135,7 @@ impl Labels {
             .iter()
             .any(|pair| pair.label.split_whitespace().any(is_wide))
         {
-            let short = |pair: &Pair| cut(&pair.label, TICK_SIZE, false, Self::LENGTH_MAX);
+            let short = |pair: &Pair| shortened(&pair.label, Self::LENGTH_MAX);
             return Self::Turned(pairs.iter().map(short).collect());
         }
         let lines = |pair: &Pair| wrap(&pair.label, TICK_SIZE, false, slot - 6.0, Self::LINES_MAX);
@@ -198,5 +213,19 @@ fn draw_pair(sheet: &mut Sheet, frame: &Frame, pair: &Pair, center: f64, slot: f
             }
             .upwards(),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_lose_their_middle_and_stay_apart() {
+        assert_eq!(shortened("staged-fifo-2", 260.0), "staged-fifo-2");
+        let names = [2, 4].map(|n| format!("drafter-queues-two-targets-optimal-{n}"));
+        let short = names.map(|name| shortened(&name, 200.0));
+        assert!(short[0].starts_with("drafter") && short[0].ends_with("-optimal-2"));
+        assert!(short[0].contains('…') && short[0] != short[1], "{short:?}");
     }
 }

@@ -107,6 +107,9 @@ fn what_was_measured_comes_out_as_costs_links_and_speeds() {
     let formula = |cost: &StageCost| cost.formula(0).unwrap().ms(1000, 4, 250);
     assert!((formula(&found.costs.target) - 2.0).abs() < 1e-4);
     assert!((formula(&found.costs.drafter) - 3.0).abs() < 1e-4);
+    let [target, drafter] = found.own["all"];
+    assert!((target.ms(1000, 4, 250) - 2.0).abs() < 1e-4, "{target:?}");
+    assert!((drafter.ms(1000, 4, 250) - 3.0).abs() < 1e-4, "{drafter:?}");
     assert_eq!((found.costs.step_ms, found.gpus), (5.0, Some(1)));
     assert_eq!(found.costs.all_reduce_ms, 2.0);
     assert_eq!(found.sharing.as_ref().unwrap().rates(1, 1), (0.6, 0.5));
