@@ -2,6 +2,7 @@
 
 mod fit;
 mod measure;
+mod measurement;
 mod sample;
 mod write;
 
@@ -13,10 +14,10 @@ use crate::terminal::say;
 use crate::verbs::exec::backend::{Choice, choose_for};
 use crate::verbs::exec::{Models, for_libraries};
 use crate::verbs::sim::{plain, stop_on_signal};
-use exec::backend::cuda::DeviceMemory;
-use exec::calibrate::{BesideCopies, Measured, Spanned, Stage, Timed, Together};
-use fit::{FitError, Overlapped, Point};
+use exec::calibrate::{Stage, Together};
+use fit::{FitError, Point};
 pub(crate) use measure::models_of;
+use measurement::{Measurement, RateBeside};
 use shared::id::MicrobatchId;
 use shared::plan::Plan;
 use shared::policy::Transport;
@@ -26,7 +27,6 @@ use sim::spec::{
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// How much is measured.
@@ -50,19 +50,6 @@ impl From<EffortArgs> for Effort {
     }
 }
 
-/// What one backend gave.
-struct Measurement {
-    measured: Measured,
-    /// What its microbatches are, as [`measure::formation`] writes it.
-    formation: String,
-    plan: Arc<Plan>,
-    /// Upper edges of the buckets. (tokens)
-    edges: Vec<u32>,
-    transport: Transport,
-    /// Of each GPU.
-    memory: Vec<DeviceMemory>,
-}
-
 /// The measured service times of one stage and bucket.
 #[derive(Clone, Debug, PartialEq)]
 struct Measure {
@@ -82,16 +69,6 @@ struct Measure {
     fitted: f64,
     /// Mean of measured medians. (ms)
     mean: f64,
-}
-
-/// How fast one kind of work goes beside one kind of copies.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct RateBeside {
-    stage: Stage,
-    copies: Stage,
-    transport: Transport,
-    /// As a share of its speed alone.
-    rate: f64,
 }
 
 /// All that was found, ready to be put into a scenario.
@@ -333,189 +310,8 @@ impl Calibrated {
     }
 }
 
-impl Measurement {
-    /// Times of a stage by microbatch. (ms)
-    fn times(&self, list: &[Timed], stage: Stage) -> BTreeMap<MicrobatchId, Vec<f64>> {
-        let mut times: BTreeMap<MicrobatchId, Vec<f64>> = BTreeMap::new();
-        for timed in list.iter().filter(|timed| timed.stage == stage) {
-            if let Some(id) = timed.microbatch {
-                times.entry(id).or_default().push(ms(timed.span));
-            }
-        }
-        times
-    }
-
-    /// Where copies were measured beside compute, that is what counts: so they run.
-    fn list(&self, stage: Stage) -> &[Timed] {
-        match stage {
-            Stage::CopyOut | Stage::CopyIn => &self.measured.beside,
-            Stage::Forward | Stage::Train | Stage::Apply | Stage::ApplyTogether => {
-                &self.measured.alone
-            }
-        }
-    }
-
-    /// Formulas of forwards and trainings fitted to this measurement alone.
-    fn formulas(&self) -> [Formula; 2] {
-        [Stage::Forward, Stage::Train].map(|stage| fit::formula(&self.points(stage)).0)
-    }
-
-    fn points(&self, stage: Stage) -> Vec<Point> {
-        let times = self.times(self.list(stage), stage);
-        let ids: Vec<MicrobatchId> = times.keys().copied().collect();
-        let weights = self.weights(&ids);
-        let point = |(id, times): (&MicrobatchId, &Vec<f64>)| {
-            let microbatch = self.plan.microbatch(*id);
-            let samples = microbatch.sample_count().max(1);
-            Point {
-                padded: microbatch.padded.0,
-                samples,
-                longest: (microbatch.padded.0 / u64::from(samples)) as u32,
-                ms: median(times),
-                weight: weights.get(id).copied().unwrap_or(0.0).max(WEIGHT_MIN),
-            }
-        };
-        times.iter().map(point).collect()
-    }
-
-    /// The share of the plan's microbatches that each measured one stands for: those of its bucket that come nearest to its size.
-    fn weights(&self, measured: &[MicrobatchId]) -> BTreeMap<MicrobatchId, f64> {
-        let mut weights = BTreeMap::new();
-        let share = 1.0 / self.plan.microbatches.len().max(1) as f64;
-        for microbatch in &self.plan.microbatches {
-            let distance = |id: &&MicrobatchId| {
-                let other = self.plan.microbatch(**id);
-                let is_other = other.bucket != microbatch.bucket;
-                (is_other, other.padded.0.abs_diff(microbatch.padded.0))
-            };
-            if let Some(nearest) = measured.iter().min_by_key(distance) {
-                *weights.entry(*nearest).or_insert(0.0) += share;
-            }
-        }
-        weights
-    }
-
-    /// What copies leave of the speed of compute; none where that is all of it.
-    fn compute_rate(&self) -> Option<f64> {
-        let rate = rate_beside(self.measured.beside_copies.iter());
-        rate.filter(|rate| *rate < COMPUTE_RATE_TOLD).map(rounded)
-    }
-
-    /// The same for forwards and trainings beside either kind of copies.
-    fn rates_beside(&self) -> Vec<RateBeside> {
-        let kinds = [Stage::Forward, Stage::Train]
-            .into_iter()
-            .flat_map(|stage| WAYS.map(|copies| (stage, copies)));
-        let rate = |(stage, copies)| {
-            let all = self.measured.beside_copies.iter();
-            let mine = all.filter(|b| (b.stage, b.copies) == (stage, copies));
-            Some(RateBeside {
-                stage,
-                copies,
-                transport: self.transport,
-                rate: rate_beside(mine)?,
-            })
-        };
-        kinds.filter_map(rate).collect()
-    }
-
-    /// Pieces of a forward beside a training, by what they overlapped with.
-    fn overlaps(&self) -> Vec<Overlapped> {
-        let alone = |stage| -> BTreeMap<MicrobatchId, f64> {
-            let times = self.times(&self.measured.alone, stage).into_iter();
-            times.map(|(id, times)| (id, median(&times))).collect()
-        };
-        let (forwards, trains) = (alone(Stage::Forward), alone(Stage::Train));
-        let of = |s: &Spanned| match s.stage {
-            Stage::Forward => forwards.get(&s.microbatch).copied(),
-            _ => trains.get(&s.microbatch).copied(),
-        };
-        let spans = &self.measured.side_by_side;
-        let mut overlaps = Vec::new();
-        for (piece, mine) in spans.iter().enumerate() {
-            for other in spans.iter().filter(|other| other.stage != mine.stage) {
-                let (from, to) = (mine.from.max(other.from), mine.to.min(other.to));
-                if let (true, Some(a), Some(b)) = (from < to, of(mine), of(other)) {
-                    overlaps.push(Overlapped {
-                        alone: a,
-                        is_forward: mine.stage == Stage::Forward,
-                        other: b,
-                        together: ms(to - from),
-                        took: ms(mine.to - mine.from),
-                        piece,
-                    });
-                }
-            }
-        }
-        overlaps
-    }
-
-    fn copies(&self, stage: Stage) -> Vec<(u64, f64)> {
-        let times = self.times(self.list(stage), stage);
-        let copy = |(id, times): (&MicrobatchId, &Vec<f64>)| {
-            (self.plan.microbatch(*id).bytes.0, median(times))
-        };
-        times.iter().map(copy).collect()
-    }
-
-    fn by_bucket(
-        &self,
-        stage: Stage,
-        transport: Option<Transport>,
-        fitted: &dyn Fn(&Plan, MicrobatchId) -> f64,
-    ) -> Vec<Measure> {
-        let times = self.times(self.list(stage), stage);
-        let first = self.times(&self.measured.first, stage);
-        let in_bucket = |bucket: usize| {
-            let mine: Vec<_> = times
-                .iter()
-                .filter(|(id, _)| self.plan.microbatch(**id).bucket.index() == bucket)
-                .collect();
-            let mean = |value: &dyn Fn(&MicrobatchId, &Vec<f64>) -> f64| {
-                mine.iter().map(|(id, times)| value(id, times)).sum::<f64>() / mine.len() as f64
-            };
-            let relative = mine.iter().flat_map(|(_, times)| {
-                let middle = median(times);
-                times.iter().map(move |time| time / middle)
-            });
-            let all: Vec<f64> = mine
-                .iter()
-                .flat_map(|(_, times)| times.iter().copied())
-                .collect();
-            (!mine.is_empty()).then(|| Measure {
-                stage,
-                transport,
-                bucket: self.bucket_name(bucket),
-                count: all.len(),
-                median: median(&all),
-                spread: spread(relative),
-                first: mean(&|id, _| first.get(id).map_or(0.0, |times| median(times))),
-                fitted: mean(&|id, _| fitted(&self.plan, *id)),
-                mean: mean(&|_, times| median(times)),
-            })
-        };
-        (0..usize::from(self.plan.buckets))
-            .filter_map(in_bucket)
-            .collect()
-    }
-
-    /// A bucket by its edge, and of which buckets it is one.
-    fn bucket_name(&self, bucket: usize) -> String {
-        let edge = self.edges.get(bucket).copied().unwrap_or_default();
-        format!("<={edge} of {}", self.edges.len())
-    }
-}
-
 /// Copies out of targets, and into drafters.
 const WAYS: [Stage; 2] = [Stage::CopyOut, Stage::CopyIn];
-
-/// The speed of work beside copies, as a share of its speed alone; none where nothing was watched.
-fn rate_beside<'a>(pieces: impl Iterator<Item = &'a BesideCopies>) -> Option<f64> {
-    let (alone, beside) = pieces.fold((0.0, 0.0), |(alone, beside), piece| {
-        (alone + ms(piece.alone), beside + ms(piece.beside))
-    });
-    (beside > 0.0).then(|| alone / beside)
-}
 
 fn ms_of(formula: &Formula, plan: &Plan, id: MicrobatchId) -> f64 {
     let microbatch = plan.microbatch(id);
@@ -546,12 +342,6 @@ fn spread(ratios: impl Iterator<Item = f64>) -> f64 {
         .collect();
     (squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt()
 }
-
-/// A measured size counts for as much as this at least: sizes between are asked for too.
-const WEIGHT_MIN: f64 = 0.01;
-
-/// Copies that leave compute this speed or more slow nothing worth telling.
-const COMPUTE_RATE_TOLD: f64 = 0.97;
 
 /// Six digits: more would be noise.
 fn rounded(x: f64) -> f64 {

@@ -1,10 +1,11 @@
 use super::*;
-use exec::calibrate::Measured;
+use exec::calibrate::{BesideCopies, Measured, Timed};
 use shared::draw::Seed;
 use shared::id::Bytes;
 use shared::plan::{
     Edges, FormSpec, Formation, Limits, MixRule, OrderSpec, Ordering, OverLong, Tail,
 };
+use std::sync::Arc;
 
 fn plan() -> Arc<Plan> {
     let lengths: Vec<u32> = (1..=40).map(|i| i * 10).collect();
