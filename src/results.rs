@@ -253,7 +253,7 @@ fn numbers(row: &Row, outcome: &Outcome) -> Vec<String> {
         f(m.run_tokens_per_s()),
         f(bound.tokens_per_s()),
         share(bound_share(outcome)),
-        bound.bottleneck().into(),
+        bound.bottleneck().name().into(),
         f(bound.target_tokens_per_s()),
         f(bound.drafter_tokens_per_s()),
         f(m.samples_per_s()),

@@ -21,6 +21,24 @@ pub struct Bound {
     pub samples: u64,
 }
 
+/// What a bound comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bottleneck {
+    /// The targets' forwards.
+    Targets,
+    /// The drafters' trainings and optimizer steps.
+    Drafters,
+    /// Both together, on the GPUs that they share.
+    Device,
+}
+
+impl Bottleneck {
+    /// Its name in tables.
+    pub const fn name(self) -> &'static str {
+        ["targets", "drafters", "device"][self as usize]
+    }
+}
+
 impl Bound {
     /// The bound of a plan whose steps hold `step_size` consecutive microbatches where they are not composed.
     pub fn of(
@@ -98,14 +116,14 @@ impl Bound {
         }
     }
 
-    /// What binds: "targets", "drafters", or the "device" that they share.
-    pub fn bottleneck(&self) -> &'static str {
+    /// What binds.
+    pub fn bottleneck(&self) -> Bottleneck {
         if self.device > self.targets.max(self.drafters) {
-            "device"
+            Bottleneck::Device
         } else if self.targets >= self.drafters {
-            "targets"
+            Bottleneck::Targets
         } else {
-            "drafters"
+            Bottleneck::Drafters
         }
     }
 

@@ -26,7 +26,7 @@ mod sweep;
 pub mod validate;
 mod works;
 
-pub use bound::Bound;
+pub use bound::{Bottleneck, Bound};
 pub use colocated::Colocated;
 pub use devices::Devices;
 pub use engine::{End, Machine, Observe, simulate};

@@ -2,9 +2,9 @@
 
 use crate::run::Resolved;
 use crate::spec::{Hardware, Model};
-use shared::id::Bytes;
+use shared::id::{Bytes, DrafterId, TargetId};
 use shared::metrics::Peaks;
-use shared::policy::{Placement, Policy, Transport};
+use shared::policy::{DeviceMap, Placement, Policy, Transport};
 
 /// One place's memory by what it is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,14 +24,22 @@ impl Part {
     pub fn total(&self) -> Bytes {
         self.weights + self.activations + self.overhead + self.hidden
     }
+
+    /// Adds that of another worker of the same process.
+    fn join(&mut self, other: &Self) {
+        self.weights += other.weights;
+        self.activations += other.activations;
+        self.overhead = self.overhead.max(other.overhead);
+        self.hidden += other.hidden;
+    }
 }
 
 /// Memory by place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Each target's GPU.
+    /// Each target's, on its GPU.
     pub targets: Vec<Part>,
-    /// Each drafter's GPU.
+    /// Each drafter's, on its GPU.
     pub drafters: Vec<Part>,
     /// The host.
     pub host: Part,
@@ -116,23 +124,14 @@ impl Memory {
         }
     }
 
-    /// The places whose memory does not suffice.
-    pub fn overflow(&self, hardware: &Hardware) -> Vec<Overflow> {
-        let gpu = hardware.gpu_memory.bytes();
-        let targets = self
-            .targets
-            .iter()
-            .enumerate()
-            .map(|(i, p)| (format!("GPU of t{i}"), p, gpu));
-        let drafters = self
-            .drafters
-            .iter()
-            .enumerate()
-            .map(|(i, p)| (format!("GPU of d{i}"), p, gpu));
-        let host = [("host".to_owned(), &self.host, hardware.host_memory.bytes())];
-        targets
-            .chain(drafters)
-            .chain(host)
+    /// The places whose memory does not suffice, with the workers of `policy` on the GPUs that `hardware` gives them.
+    pub fn overflow(&self, hardware: &Hardware, policy: &Policy) -> Vec<Overflow> {
+        let host = ("host".to_owned(), self.host, hardware.host_memory.bytes());
+        let gpus = self.gpus(hardware, policy);
+        let gpus = gpus
+            .into_iter()
+            .map(|(place, part)| (place, part, hardware.gpu_memory.bytes()));
+        gpus.chain([host])
             .filter(|(_, part, there)| part.total() > *there)
             .map(|(place, part, there)| Overflow {
                 place,
@@ -140,6 +139,34 @@ impl Memory {
                 there,
             })
             .collect()
+    }
+
+    /// Each GPU's memory, named by its workers.
+    fn gpus(&self, hardware: &Hardware, policy: &Policy) -> Vec<(String, Part)> {
+        let map = match hardware.sharing {
+            Some(_) => DeviceMap::of(policy, usize::from(hardware.gpus)),
+            None => DeviceMap::apart(policy),
+        };
+        let mut gpus = vec![(Vec::new(), Part::default()); map.gpus()];
+        for (i, (part, &gpu)) in self.targets.iter().zip(&map.targets).enumerate() {
+            let (workers, sum) = &mut gpus[gpu];
+            // Targets of one GPU read the same weights.
+            let weights = if workers.is_empty() {
+                part.weights
+            } else {
+                Bytes(0)
+            };
+            sum.join(&Part { weights, ..*part });
+            workers.push(TargetId::from_index(i).to_string());
+        }
+        for (i, (part, &gpu)) in self.drafters.iter().zip(&map.drafters).enumerate() {
+            let (workers, sum) = &mut gpus[gpu];
+            sum.join(part);
+            workers.push(DrafterId::from_index(i).to_string());
+        }
+        let named =
+            |(workers, sum): (Vec<String>, Part)| (format!("GPU of {}", workers.join(", ")), sum);
+        gpus.into_iter().map(named).collect()
     }
 }
 
@@ -166,5 +193,38 @@ fn host(model: &Model, hidden: Bytes) -> Part {
         overhead: model.host_base.bytes(),
         hidden,
         ..Part::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::works::tests::point;
+
+    #[test]
+    fn workers_that_share_a_gpu_share_its_memory() {
+        let mut point = point("composed");
+        (point.policy.targets, point.policy.drafters) = (2, 1);
+        let part = |weights: u64| Part {
+            weights: Bytes(weights),
+            activations: Bytes(10),
+            overhead: Bytes(5),
+            hidden: Bytes(20),
+        };
+        let memory = Memory {
+            targets: vec![part(100); 2],
+            drafters: vec![part(40)],
+            host: Part::default(),
+        };
+        let apart = memory.gpus(&point.hardware, &point.policy);
+        let totals =
+            |gpus: &[(String, Part)]| -> Vec<u64> { gpus.iter().map(|g| g.1.total().0).collect() };
+        assert_eq!(totals(&apart), [135, 135, 75]);
+        point.hardware.sharing = Some(crate::spec::Sharing::default());
+        point.hardware.gpus = 1;
+        let together = memory.gpus(&point.hardware, &point.policy);
+        assert_eq!(together[0].0, "GPU of t0, t1, d0");
+        // One copy of the target's weights and one process.
+        assert_eq!(totals(&together), [100 + 40 + 3 * 10 + 5 + 3 * 20]);
     }
 }

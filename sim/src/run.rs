@@ -384,7 +384,7 @@ fn conclude(point: &Resolved, work: &Work, plan: &Plan, course: Course) -> Outco
         step_size,
     );
     let memory = Memory::at_peak(point, &course.metrics.peaks);
-    let overflow = memory.overflow(&point.hardware);
+    let overflow = memory.overflow(&point.hardware, &point.policy);
     Outcome {
         end: course.end,
         metrics: course.metrics,

@@ -9,7 +9,7 @@ use crate::scenario::PolicyFile;
 use crate::verbs::sim::Searched;
 use shared::core::Activity;
 use sim::spec::Hardware;
-use sim::{Outcome, Part};
+use sim::{Bottleneck, Outcome, Part};
 
 /// Share of the bound from which on compute, not dispatch, is what limits a run.
 const NEAR_BOUND: f64 = 0.97;
@@ -140,10 +140,11 @@ fn mixes(outcome: &Outcome) -> Option<String> {
 
 /// What limits a run and what would help.
 fn limit(outcome: &Outcome) -> String {
-    let busy = if outcome.bound.bottleneck() == "targets" {
-        outcome.metrics.target_share(Activity::Busy)
-    } else {
-        outcome.metrics.drafter_share(Activity::Busy)
+    let busy = match outcome.bound.bottleneck() {
+        Bottleneck::Targets => outcome.metrics.target_share(Activity::Busy),
+        Bottleneck::Drafters => outcome.metrics.drafter_share(Activity::Busy),
+        // Its workers slow each other, so that they are busy longer than their work is long.
+        Bottleneck::Device => 0.0,
     };
     if bound_share(outcome) >= NEAR_BOUND || busy >= NEAR_BUSY {
         compute_limit(outcome)
@@ -162,7 +163,9 @@ fn compute_limit(outcome: &Outcome) -> String {
         ("drafters", "targets", of_targets / of_drafters - 1.0)
     };
     let metrics = &outcome.metrics;
-    let limits = if spare < BALANCED {
+    let limits = if bound.bottleneck() == Bottleneck::Device {
+        "The GPUs that targets and drafters share limit it".to_owned()
+    } else if spare < BALANCED {
         "Both stages are in balance, and compute limits them".to_owned()
     } else {
         format!(

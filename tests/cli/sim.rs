@@ -29,6 +29,27 @@ fn the_answer_names_the_best_policy_and_is_written() {
 }
 
 #[test]
+fn workers_of_one_gpu_are_limited_by_it_and_must_fit_it_together() {
+    let desk = Desk::with(COMPOSED);
+    let one = "--set hardware.gpus=1 --set hardware.sharing={} --no-figures";
+    desk.run(&format!("sim s.toml {one} --out out"))
+        .exits(0)
+        .says(&["The GPUs that targets and drafters share limit it"]);
+    assert_eq!(desk.rows("out/results.csv")[0]["bottleneck"], "device");
+    let weights = "--set model.target_weights=60000000000 --set model.drafter_state=60000000000";
+    let memory = "--set hardware.gpu_memory=100000000000";
+    desk.run(&format!(
+        "sim s.toml {weights} {memory} --no-figures --out apart"
+    ))
+    .exits(0);
+    desk.run(&format!(
+        "sim s.toml {one} {weights} {memory} --out together"
+    ))
+    .exits(1)
+    .says(&["GPU of t0, t1, d0, d1 needs"]);
+}
+
+#[test]
 fn a_second_run_writes_the_same_bytes() {
     let desk = Desk::with(COMPOSED);
     desk.run("sim s.toml --trace --no-figures --out a").exits(0);
@@ -179,7 +200,7 @@ fn a_search_by_halving_says_what_it_took() {
         "sim s.toml --no-figures --set workload.samples=60000 --set search.method=halving --out";
     desk.run(&format!("{run} a")).exits(0).says(&[
         "search: 21 points",
-        " by 20 steps",
+        " by 48 steps",
         "microbatches simulated",
     ]);
     desk.run(&format!("{run} b")).exits(0);

@@ -87,7 +87,7 @@ impl Examiner {
         examined.warnings.extend(outline.warnings(case));
         examined.warnings.extend(depth.warning(policy));
         examined.warnings.extend(memory.warning());
-        examined.overflow = memory.overflow(&case.file.hardware);
+        examined.overflow = memory.overflow(&case.file.hardware, policy);
         examined.found = Some(Found {
             bound: Bound::of(
                 &plan,

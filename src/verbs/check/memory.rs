@@ -88,16 +88,16 @@ impl Worst {
     }
 
     /// Places whose memory does not suffice. Where nobody asked for a limit, hidden states are no reason to call a policy infeasible.
-    pub(super) fn overflow(&self, hardware: &Hardware) -> Vec<Overflow> {
+    pub(super) fn overflow(&self, hardware: &Hardware, policy: &Policy) -> Vec<Overflow> {
         if !self.is_uncapped {
-            return self.memory.overflow(hardware);
+            return self.memory.overflow(hardware, policy);
         }
         let mut memory = self.memory.clone();
         let parts = memory.targets.iter_mut().chain(&mut memory.drafters);
         for part in parts.chain([&mut memory.host]) {
             part.hidden = Bytes(0);
         }
-        memory.overflow(hardware)
+        memory.overflow(hardware, policy)
     }
 
     /// The rows of the table: place, parts, what is there.

@@ -4,7 +4,7 @@ use super::examine::{Depth, Examined, Found};
 use super::outline::Outline;
 use crate::scenario::Case;
 use shared::id::Bytes;
-use sim::Part;
+use sim::{Bottleneck, Part};
 
 /// Longest line. (characters)
 const WIDTH: usize = 100;
@@ -95,10 +95,15 @@ fn wrapped(head: &str, items: &[String]) -> Vec<String> {
 fn bound(case: &Case, found: &Found) -> String {
     let policy = &case.file.policy;
     let b = &found.bound;
+    let binding = match b.bottleneck() {
+        Bottleneck::Targets => "the targets bind",
+        Bottleneck::Drafters => "the drafters bind",
+        Bottleneck::Device => "the GPUs that both share bind",
+    };
     format!(
-        "bound    {:.0} tok/s, the {} bind: {} targets {:.0}, {} drafters {:.0}",
+        "bound    {:.0} tok/s, {}: {} targets {:.0}, {} drafters {:.0}",
         b.tokens_per_s(),
-        b.bottleneck(),
+        binding,
         policy.targets,
         b.target_tokens_per_s(),
         policy.drafters,
@@ -188,7 +193,7 @@ pub(super) fn row(members: &[(&Case, &Examined)]) -> String {
             .slots
             .map_or_else(|| "none".into(), |s| s.to_string())
     });
-    let binds = found().map(|f| f.bound.bottleneck().to_owned());
+    let binds = found().map(|f| f.bound.bottleneck().name().to_owned());
     let largest = |bytes: &dyn Fn(&Found) -> Bytes| {
         let most = found().map(bytes).max();
         most.map_or_else(
