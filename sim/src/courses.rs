@@ -4,8 +4,11 @@
 //! such caps, one run tells all about both. Where depth is swept, most points beyond the few slots that a run really uses are of this
 //! kind. The result is exact and does not depend on which of them was simulated.
 
-use crate::run::{Course, Resolved};
+use crate::course::Course;
+use crate::links::Links;
+use crate::run::{Nobody, Outcome, Resolved, RunError, Work, plan};
 use shared::id::Bytes;
+use shared::metrics::Detail;
 use shared::policy::Policy;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -55,10 +58,23 @@ impl Courses {
     }
 }
 
+/// Simulates a point without watching, or takes the course of another one that went the same way. What grows with the length of the
+/// run is left out.
+pub(crate) fn run_or_share(point: &Resolved, work: &Work) -> Result<Outcome, RunError> {
+    let plan = plan(point, work)?;
+    let links = Links::new(&point.hardware, &point.policy)?;
+    let course = work.courses.get(point, work.facts.bytes_max, || {
+        let detail = Detail::default();
+        let mut course = Course::simulate(point, work, (&plan, links), detail, &mut Nobody);
+        course.metrics.forget_steps();
+        course
+    });
+    Ok(course.conclude(point, work, &plan))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::run_or_share;
     use crate::sweep::{Point, simulate_once};
     use crate::works::Works;
     use crate::works::tests::point;
@@ -121,7 +137,10 @@ mod tests {
             let mut is_known = true;
             work.courses.get(&point, work.facts.bytes_max, || {
                 is_known = false;
-                crate::run::tests::course_of(&point, &work)
+                let plan = plan(&point, &work).expect("a plan");
+                let links = Links::new(&point.hardware, &point.policy).expect("a link");
+                let detail = Detail::default();
+                Course::simulate(&point, &work, (&plan, links), detail, &mut Nobody)
             });
             is_known
         };

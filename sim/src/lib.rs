@@ -6,6 +6,7 @@
 
 mod bound;
 mod colocated;
+mod course;
 mod courses;
 mod devices;
 mod engine;

@@ -1,20 +1,19 @@
 //! One simulation from its resolved description to its numbers.
 
 use crate::bound::Bound;
+use crate::course::Course;
 use crate::courses::Courses;
-use crate::devices::Devices;
-use crate::engine::{End, Machine, Observe, simulate};
-use crate::faults::FaultList;
+use crate::engine::{End, Observe};
 use crate::lengths::unit;
 use crate::links::{Links, MissingLink};
 use crate::memory::{Memory, Overflow};
 use crate::service::{ServiceTimes, train_costs};
 use crate::spec::{Buckets, Costs, Fault, Hardware, Lengths, Model, Training, Workload};
-use crate::stats::{WarmUp, relative_error, warm_up};
-use shared::core::{Action, Core, Event, Most};
+use crate::stats::WarmUp;
+use shared::core::{Action, Core, Event};
 use shared::draw::{Seed, Stream};
 use shared::id::BucketId;
-use shared::metrics::{Detail, Meter, Metrics};
+use shared::metrics::{Detail, Metrics};
 use shared::plan::{
     Edges, EdgesError, FormError, FormSpec, Formation, FormationBuilder, MixRule, OrderError,
     OrderSpec, Ordering, Plan,
@@ -296,104 +295,8 @@ pub fn run(
 ) -> Result<Outcome, RunError> {
     let plan = plan(point, work)?;
     let links = Links::new(&point.hardware, &point.policy)?;
-    let course = course(point, work, (&plan, links), detail, observer);
-    Ok(conclude(point, work, &plan, course))
-}
-
-/// Simulates a point without watching, or takes the course of another one that went the same way. What grows with the length of the
-/// run is left out.
-pub(crate) fn run_or_share(point: &Resolved, work: &Work) -> Result<Outcome, RunError> {
-    let plan = plan(point, work)?;
-    let links = Links::new(&point.hardware, &point.policy)?;
-    let course = work.courses.get(point, work.facts.bytes_max, || {
-        let mut course = course(point, work, (&plan, links), Detail::default(), &mut Nobody);
-        course.metrics.forget_steps();
-        course
-    });
-    Ok(conclude(point, work, &plan, course))
-}
-
-/// How a run went.
-#[derive(Clone, Debug)]
-pub(crate) struct Course {
-    end: End,
-    metrics: Metrics,
-    warm_up: Option<WarmUp>,
-    relative_error: Option<f64>,
-    /// How near it came to the policy's caps.
-    pub(crate) most: Most,
-}
-
-fn course(
-    point: &Resolved,
-    work: &Work,
-    (plan, links): (&Arc<Plan>, Links),
-    detail: Detail,
-    observer: &mut impl Observe,
-) -> Course {
-    let grad_accum = point.training.grad_accum;
-    let mut core = Core::new(
-        Arc::clone(plan),
-        point.policy.clone(),
-        grad_accum,
-        point.seed,
-    );
-    let mut meter = Meter::new(&core, detail);
-    let machine = Machine {
-        service: &work.service,
-        links,
-        devices: Devices::new(&point.hardware, &point.policy),
-        faults: FaultList::new(&point.faults),
-    };
-    let mut both = |at: Time, event: &Event, actions: &[Action], core: &Core| {
-        meter.observe(at, event, actions, core);
-        observer.record(at, event, actions, core);
-    };
-    let end = simulate(&mut core, machine, &mut both);
-    let mut metrics = meter.finish(&core);
-    let warm_up = warm_up(&metrics.applied);
-    if let Some(warm_up) = warm_up {
-        metrics.cut_warm_up(warm_up.cut.saturating_sub(1));
-    }
-    let counted = warm_up.map_or(0, |w| w.steps);
-    let relative_error = warm_up.and_then(|w| relative_error(&metrics.applied[..counted], w.cut));
-    Course {
-        end,
-        metrics,
-        warm_up,
-        relative_error,
-        most: *core.most(),
-    }
-}
-
-/// What a course means for a point: its bound, and whether the memory there is suffices.
-fn conclude(point: &Resolved, work: &Work, plan: &Plan, course: Course) -> Outcome {
-    let step_size = point.training.grad_accum * u32::from(point.policy.drafters);
-    let bound = Bound::of(
-        plan,
-        &work.service,
-        point.policy.targets,
-        point.policy.drafters,
-        step_size,
-    )
-    .on_devices(
-        plan,
-        &work.service,
-        &point.hardware,
-        &point.policy,
-        step_size,
-    );
-    let memory = Memory::at_peak(point, &course.metrics.peaks);
-    let overflow = memory.overflow(&point.hardware, &point.policy);
-    Outcome {
-        end: course.end,
-        metrics: course.metrics,
-        warm_up: course.warm_up,
-        relative_error: course.relative_error,
-        bound,
-        memory,
-        overflow,
-    }
+    let course = Course::simulate(point, work, (&plan, links), detail, observer);
+    Ok(course.conclude(point, work, &plan))
 }
 
 /// An observer that keeps nothing.
@@ -401,16 +304,4 @@ pub struct Nobody;
 
 impl Observe for Nobody {
     fn record(&mut self, _at: Time, _event: &Event, _actions: &[Action], _core: &Core) {}
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    /// The course of a point, simulated for it.
-    pub(crate) fn course_of(point: &Resolved, work: &Work) -> Course {
-        let plan = plan(point, work).expect("a plan");
-        let links = Links::new(&point.hardware, &point.policy).expect("a link");
-        course(point, work, (&plan, links), Detail::default(), &mut Nobody)
-    }
 }

@@ -1,7 +1,8 @@
 //! Many points, in parallel over points, each by as many replications as asked for.
 
+use crate::courses::run_or_share;
 use crate::engine::End;
-use crate::run::{Outcome, Resolved, RunError, Work, run_or_share};
+use crate::run::{Outcome, Resolved, RunError, Work};
 use crate::stats::Estimate;
 use crate::works::Works;
 use rayon::prelude::*;
