@@ -5,8 +5,8 @@ use std::path::Path;
 use candle_core::DType;
 use serde_json::{Value, json};
 
-use super::{CONFIG, CheckpointError, MODEL, NamedBytes, publish};
-use crate::model::{DrafterConfig, Tensors, check_drafter, encode};
+use super::{CONFIG, CheckpointError, MODEL, publish};
+use crate::model::{DrafterConfig, Tensors, check_drafter};
 
 /// Release of transformers whose key names the config follows.
 const TRANSFORMERS: &str = "4.57.1";
@@ -26,21 +26,23 @@ pub fn write_drafter(
             path: dir.to_owned(),
         });
     }
-    publish::directory(dir, &render(config, weights, dtype)?)
+    check_drafter(config, weights, SAVED)?;
+    publish::directory(dir, |dir| put(dir, config, weights, dtype))
 }
 
-/// The two files in memory.
-///
-/// Engines skip unknown tensors silently, so names and shapes are checked here.
-pub(super) fn render(
+/// Name for errors of weights that are to be saved. Engines skip unknown tensors silently, so names and shapes are checked before.
+pub(super) const SAVED: &str = "weights to be saved";
+
+/// Puts the two files into `dir`.
+pub(super) fn put(
+    dir: &Path,
     config: &DrafterConfig,
     weights: &Tensors,
     dtype: DType,
-) -> Result<Vec<NamedBytes>, CheckpointError> {
-    check_drafter(config, weights, "weights to be saved")?;
-    let mut text = format!("{:#}", config_json(config, dtype)).into_bytes();
-    text.push(b'\n');
-    Ok(vec![(CONFIG, text), (MODEL, encode(weights, dtype)?)])
+) -> Result<(), CheckpointError> {
+    let text = format!("{:#}\n", config_json(config, dtype));
+    publish::write_synced(&dir.join(CONFIG), text.as_bytes())?;
+    publish::tensors(&dir.join(MODEL), weights, dtype, &dir.join(CONFIG))
 }
 
 /// All keys that either engine reads. Full attention in every layer is the one mask on which both

@@ -29,7 +29,15 @@ pub enum CheckpointError {
         /// Where and why parsing stopped.
         source: serde_json::Error,
     },
-    /// Weights do not fit the config or cannot be encoded.
+    /// Tensors that the format cannot hold.
+    #[error("cannot write {}: {problem}", path.display())]
+    Tensors {
+        /// The file.
+        path: PathBuf,
+        /// What the format says.
+        problem: String,
+    },
+    /// Weights do not fit the config.
     #[error(transparent)]
     Model(#[from] ModelError),
 }

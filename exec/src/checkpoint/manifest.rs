@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::NamedBytes;
+use super::CheckpointError;
 
 /// Raised when the layout of checkpoints changes.
 const FORMAT: u32 = 1;
@@ -30,20 +30,26 @@ struct Entry {
 }
 
 impl Manifest {
-    pub(super) fn of(step: u64, files: &[NamedBytes]) -> Self {
-        let entry = |bytes: &[u8]| Entry {
-            bytes: bytes.len() as u64,
-            crc32: digest(bytes),
+    /// The list of these files of `dir`, as they are on the disk.
+    pub(super) fn of(step: u64, dir: &Path, names: &[&str]) -> Result<Self, CheckpointError> {
+        let entry = |name: &&str| {
+            let path = dir.join(name);
+            let sum = File::open(&path).and_then(|mut file| Entry::of(&mut file));
+            let entry = sum.map_err(|source| CheckpointError::Io {
+                action: "read",
+                path,
+                source,
+            })?;
+            Ok(((*name).to_owned(), entry))
         };
-        let files = files
-            .iter()
-            .map(|(name, bytes)| ((*name).to_owned(), entry(bytes)))
-            .collect();
-        Self {
+        Ok(Self {
             format: FORMAT,
             step,
-            files,
-        }
+            files: names
+                .iter()
+                .map(entry)
+                .collect::<Result<_, CheckpointError>>()?,
+        })
     }
 
     pub(super) fn render(&self) -> Vec<u8> {
@@ -85,9 +91,7 @@ impl Manifest {
             let mut file = File::open(dir.join(name)).map_err(unreadable)?;
             let bytes = file.metadata().map_err(unreadable)?.len();
             entry.must_have(name, bytes)?;
-            let mut hasher = Sum(crc32fast::Hasher::new());
-            std::io::copy(&mut file, &mut hasher).map_err(unreadable)?;
-            entry.must_sum(name, format!("{:08x}", hasher.0.finalize()))?;
+            entry.must_sum(name, Entry::of(&mut file).map_err(unreadable)?.crc32)?;
         }
         Ok(self.step)
     }
@@ -106,6 +110,14 @@ impl Manifest {
 }
 
 impl Entry {
+    /// Reads a file to its end.
+    fn of(file: &mut File) -> std::io::Result<Self> {
+        let mut hasher = Sum(crc32fast::Hasher::new());
+        let bytes = std::io::copy(file, &mut hasher)?;
+        let crc32 = format!("{:08x}", hasher.0.finalize());
+        Ok(Self { bytes, crc32 })
+    }
+
     fn must_have(&self, name: &str, bytes: u64) -> Result<(), String> {
         if bytes == self.bytes {
             return Ok(());

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::DType;
 
-use crate::model::{DrafterConfig, Tensors, encode};
+use crate::model::{DrafterConfig, Tensors, check_drafter};
 pub use drafter_files::write_drafter;
 pub use error::CheckpointError;
 pub use inspect::{Check, Engine, InspectError, Inspection, Severity, TargetFacts, inspect};
@@ -45,9 +45,6 @@ const RUN: &str = "run.json";
 const MANIFEST: &str = "manifest.json";
 const LATEST: &str = "latest";
 const BEST: &str = "best";
-
-/// A file to be written: name and content.
-type NamedBytes = (&'static str, Vec<u8>);
 
 /// Everything that resuming needs.
 #[derive(Debug, Clone)]
@@ -79,17 +76,21 @@ impl Checkpoint {
     pub fn write(&self, dir: &Path) -> Result<PathBuf, CheckpointError> {
         serde_json::from_str::<serde::de::IgnoredAny>(&self.run)
             .map_err(|source| CheckpointError::Run { source })?;
-        let mut files = drafter_files::render(&self.config, &self.weights(), DType::BF16)?;
-        files.push((TRAINER, encode(&self.trainer, DType::F32)?));
-        files.push((RUN, self.run.clone().into_bytes()));
-        let manifest = Manifest::of(self.step, &files);
-        files.push((MANIFEST, manifest.render()));
+        let weights = self.weights();
+        check_drafter(&self.config, &weights, drafter_files::SAVED)?;
         let name = format!("step-{}", self.step);
         let path = dir.join(&name);
         if path.exists() && read::read_step(&path, self.step).is_ok() {
             return Err(CheckpointError::Exists { path });
         }
-        publish::directory(&path, &files)?;
+        publish::directory(&path, |dir| {
+            drafter_files::put(dir, &self.config, &weights, DType::BF16)?;
+            let trainer = dir.join(TRAINER);
+            publish::tensors(&trainer, &self.trainer, DType::F32, &dir.join(CONFIG))?;
+            publish::write_synced(&dir.join(RUN), self.run.as_bytes())?;
+            let manifest = Manifest::of(self.step, dir, &[CONFIG, MODEL, TRAINER, RUN])?;
+            publish::write_synced(&dir.join(MANIFEST), &manifest.render())
+        })?;
         publish::file(&dir.join(LATEST), format!("{name}\n").as_bytes())?;
         Ok(path)
     }

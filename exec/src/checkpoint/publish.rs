@@ -4,17 +4,22 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-use super::{CheckpointError, NamedBytes};
+use candle_core::DType;
+use safetensors::SafeTensorError;
 
-/// Publishes `files` as the directory `path`, replacing what is there. Parents are created.
-pub(super) fn directory(path: &Path, files: &[NamedBytes]) -> Result<(), CheckpointError> {
+use super::CheckpointError;
+use crate::model::{Tensors, write_tensors};
+
+/// Publishes what `fill` puts into the directory that it is given as the directory `path`, replacing what is there. Parents are created.
+pub(super) fn directory(
+    path: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), CheckpointError>,
+) -> Result<(), CheckpointError> {
     let parent = parent(path)?;
     let staging = beside(path, "tmp");
     remove(&staging)?;
     step("create", &staging, fs::create_dir(&staging))?;
-    for (name, bytes) in files {
-        write_synced(&staging.join(name), bytes)?;
-    }
+    fill(&staging)?;
     sync_directory(&staging)?;
     remove(path)?;
     step("rename to", path, fs::rename(&staging, path))?;
@@ -70,7 +75,29 @@ pub(super) fn remove(path: &Path) -> Result<(), CheckpointError> {
     }
 }
 
-fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+/// Writes a file of tensors that as many may read as `like`, for good.
+pub(super) fn tensors(
+    path: &Path,
+    tensors: &Tensors,
+    dtype: DType,
+    like: &Path,
+) -> Result<(), CheckpointError> {
+    match write_tensors(path, tensors, dtype, like) {
+        Ok(()) => step(
+            "sync",
+            path,
+            File::open(path).and_then(|file| file.sync_all()),
+        ),
+        Err(SafeTensorError::IoError(source)) => step("write", path, Err(source)),
+        Err(error) => Err(CheckpointError::Tensors {
+            path: path.to_owned(),
+            problem: error.to_string(),
+        }),
+    }
+}
+
+/// Writes a file for good.
+pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     let written = File::create(path).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()

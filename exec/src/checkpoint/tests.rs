@@ -260,6 +260,18 @@ fn the_newest_stay_and_the_best_is_never_rotated_away() {
     assert_eq!(run_of(dir.path(), 2).as_deref(), Some(r#"{"cursor": 7}"#));
 }
 
+#[cfg(unix)]
+#[test]
+fn who_may_read_the_config_may_read_the_weights() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let step = checkpoint(7).write(dir.path()).unwrap();
+    let mode = |name: &str| fs::metadata(step.join(name)).unwrap().permissions().mode();
+    for name in [MODEL, TRAINER, RUN, MANIFEST] {
+        assert_eq!(mode(name), mode(CONFIG), "{name}");
+    }
+}
+
 #[test]
 fn a_run_that_goes_on_knows_the_best_so_far_and_clears_what_a_kill_left() {
     let dir = tempfile::tempdir().unwrap();

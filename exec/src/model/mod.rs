@@ -35,7 +35,7 @@ pub use error::ModelError;
 pub use layer_ids::default_target_layer_ids;
 pub use names::drafter_shapes;
 pub(crate) use normal::{hash, normals};
-pub(crate) use safetensors_io::{check_drafter, decode, encode};
+pub(crate) use safetensors_io::{check_drafter, decode, write as write_tensors};
 pub use target::{
     BatchExtension, BatchSession, Extension, HiddenStates, Target, TargetSession, target_shapes,
 };

@@ -1,11 +1,13 @@
 //! Safetensors to f32 tensors and back.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
 use half::{bf16, f16};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
+use safetensors::SafeTensorError;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView, View, serialize_to_file};
 
 use super::{DrafterConfig, ModelError, Tensors, drafter_shapes};
 
@@ -140,39 +142,71 @@ fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32) -> Vec<f32
         .collect()
 }
 
-/// Writes f32 tensors as safetensors bytes in `dtype` (f32 or bf16, rounded to nearest even).
+/// Writes tensors as the safetensors file `path`, in bf16 (rounded to nearest even) or f32, with the permissions of the file `like`. One
+/// tensor is converted at a time, since all of them may not fit in memory twice.
 ///
 /// The same tensors give the same bytes: names are sorted and the metadata has one entry.
-pub(crate) fn encode(tensors: &Tensors, dtype: DType) -> Result<Vec<u8>, ModelError> {
-    let mut parts = Vec::with_capacity(tensors.len());
-    for (name, tensor) in tensors {
-        let values = tensor
-            .to_dtype(DType::F32)?
-            .flatten_all()?
-            .to_vec1::<f32>()?;
-        let (kind, bytes): (_, Vec<u8>) = match dtype {
-            DType::BF16 => {
-                let narrow = values.iter().map(|&x| bf16::from_f32(x));
-                (Dtype::BF16, narrow.flat_map(bf16::to_le_bytes).collect())
-            }
-            _ => (
-                Dtype::F32,
-                values.into_iter().flat_map(f32::to_le_bytes).collect(),
-            ),
-        };
-        parts.push((name, kind, tensor.dims().to_vec(), bytes));
-    }
-    let refuse = |error: safetensors::SafeTensorError| ModelError::Safetensors {
-        path: PathBuf::from("(in memory)"),
-        problem: error.to_string(),
-    };
-    let views = parts
+///
+/// # Errors
+/// The disk refuses.
+pub(crate) fn write(
+    path: &Path,
+    tensors: &Tensors,
+    dtype: DType,
+    like: &Path,
+) -> Result<(), SafeTensorError> {
+    let stored = tensors
         .iter()
-        .map(|(name, kind, shape, bytes)| Ok((name, TensorView::new(*kind, shape.clone(), bytes)?)))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(refuse)?;
+        .map(|(name, tensor)| (name, Stored::of(tensor, dtype)));
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    serialize(views, Some(metadata)).map_err(refuse)
+    serialize_to_file(stored, Some(metadata), path)?;
+    // The library's file is its owner's alone.
+    std::fs::set_permissions(path, std::fs::metadata(like)?.permissions())?;
+    Ok(())
+}
+
+/// A tensor as a file holds it, converted when it is its turn.
+struct Stored<'a> {
+    tensor: &'a Tensor,
+    dtype: Dtype,
+}
+
+impl<'a> Stored<'a> {
+    fn of(tensor: &'a Tensor, dtype: DType) -> Self {
+        let dtype = match dtype {
+            DType::BF16 => Dtype::BF16,
+            _ => Dtype::F32,
+        };
+        Self { tensor, dtype }
+    }
+}
+
+impl View for Stored<'_> {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.tensor.dims()
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        let values = self.tensor.to_dtype(DType::F32);
+        let values = values.and_then(|tensor| tensor.flatten_all()?.to_vec1::<f32>());
+        let values = values.expect("tensors in host memory are read as f32");
+        let bytes: Vec<u8> = match self.dtype {
+            Dtype::BF16 => {
+                let narrow = values.iter().map(|&x| bf16::from_f32(x));
+                narrow.flat_map(bf16::to_le_bytes).collect()
+            }
+            _ => values.into_iter().flat_map(f32::to_le_bytes).collect(),
+        };
+        bytes.into()
+    }
+
+    fn data_len(&self) -> usize {
+        self.tensor.elem_count() * self.dtype.bitsize() / 8
+    }
 }
 
 /// Refuses weights that are not exactly those of a drafter. `origin` is for errors.

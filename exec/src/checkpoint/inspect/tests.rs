@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::checkpoint::{CONFIG, MODEL, write_drafter};
 use crate::model::fixture::{drafter_config, models, target_json};
-use crate::model::{Tensors, encode};
+use crate::model::{Tensors, write_tensors};
 
 /// Looks without listening.
 fn inspect(dir: &Path, target: Option<&TargetFacts>) -> Result<Inspection, InspectError> {
@@ -76,8 +76,8 @@ fn with_tensors(change: impl Fn(&mut Tensors)) -> (Vec<Engine>, String) {
     let root = good();
     let mut weights = models().1.weights().clone();
     change(&mut weights);
-    let bytes = encode(&weights, DType::BF16).unwrap();
-    fs::write(root.path().join("drafter").join(MODEL), bytes).unwrap();
+    let dir = root.path().join("drafter");
+    write_tensors(&dir.join(MODEL), &weights, DType::BF16, &dir.join(CONFIG)).unwrap();
     findings(&looked_at(&root))
 }
 
@@ -440,7 +440,7 @@ fn shards_are_read_by_their_index() {
         let mine = weights.iter().enumerate().filter(|(i, _)| i % 2 == shard);
         let mine: Tensors = mine.map(|(_, (n, t))| (n.clone(), t.clone())).collect();
         map.extend(mine.keys().map(|name| (name.clone(), part.into())));
-        fs::write(dir.join(part), encode(&mine, DType::BF16).unwrap()).unwrap();
+        write_tensors(&dir.join(part), &mine, DType::BF16, &dir.join(CONFIG)).unwrap();
     }
     let index = dir.join("model.safetensors.index.json");
     fs::write(&index, json!({"weight_map": map}).to_string()).unwrap();

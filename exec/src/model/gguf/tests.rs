@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 use crate::model::fixture::{microbatch, row};
-use crate::model::{Target, encode, target_shapes};
+use crate::model::{Target, target_shapes, write_tensors};
 
 fn json(architecture: &str) -> Json {
     json!({
@@ -98,9 +98,10 @@ fn a_gguf_is_the_target_of_its_safetensors() {
     for (architecture, class) in [("llama", "LlamaForCausalLM"), ("qwen3", "Qwen3ForCausalLM")] {
         let dir = tempfile::tempdir().unwrap();
         let (ours, theirs) = both(architecture, class);
-        std::fs::write(dir.path().join("config.json"), json(class).to_string()).unwrap();
-        let bytes = encode(&ours, DType::F32).unwrap();
-        std::fs::write(dir.path().join("model.safetensors"), bytes).unwrap();
+        let config = dir.path().join("config.json");
+        std::fs::write(&config, json(class).to_string()).unwrap();
+        let model = dir.path().join("model.safetensors");
+        write_tensors(&model, &ours, DType::F32, &config).unwrap();
         let file = dir.path().join("x.gguf");
         save(&file, &metadata(architecture), &theirs);
         assert_eq!(features(dir.path()), features(&file), "{architecture}");

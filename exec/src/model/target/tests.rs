@@ -1,8 +1,8 @@
 //! What a target gives for small batches, and how it loads.
 
 use super::*;
-use crate::model::encode;
 use crate::model::fixture::{Row, microbatch, models, row, target_config, target_json};
+use crate::model::write_tensors;
 
 fn vectors(states: &HiddenStates) -> Vec<Vec<f32>> {
     states.features.get(0).unwrap().to_vec2().unwrap()
@@ -78,7 +78,8 @@ fn shards_and_one_file_load_the_same_tied_target() {
         std::fs::write(dir.path().join("config.json"), target_json().to_string()).unwrap();
     }
     let write = |path: std::path::PathBuf, tensors: &Tensors| {
-        std::fs::write(path, encode(tensors, DType::F32).unwrap()).unwrap();
+        let config = path.with_file_name("config.json");
+        write_tensors(&path, tensors, DType::F32, &config).unwrap();
     };
     write(one.path().join("model.safetensors"), &tensors);
     let (mut low, mut map) = (tensors.clone(), serde_json::Map::new());
