@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// What one backend gave.
 pub(super) struct Measurement {
     pub(super) measured: Measured,
-    /// What its microbatches are, as [`measure::formation`] writes it.
+    /// What its microbatches are, as [`formation`](super::measure::formation) writes it.
     pub(super) formation: String,
     pub(super) plan: Arc<Plan>,
     /// Upper edges of the buckets. (tokens)
