@@ -25,6 +25,7 @@ pub mod nccl;
 mod pinned;
 mod pool;
 pub mod target;
+mod tensor_map;
 mod way;
 
 pub use device::{Event, Gpu, Stream};

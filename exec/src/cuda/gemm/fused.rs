@@ -4,11 +4,10 @@
 //! second belongs to the product's weights.
 
 use super::Matrix;
-use crate::cuda::{CudaError, Gpu, Kernel, Module, Named, Ptr, Source, Stream};
-use cudarc::driver::sys;
+use crate::cuda::tensor_map::{Promotion, tensor_map};
+use crate::cuda::{CudaError, Gpu, Kernel, Module, Ptr, Source, Stream};
 use half::bf16;
 use std::collections::HashMap;
-use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The kernels' text; it is for Hopper alone.
@@ -191,31 +190,13 @@ fn check(
 
 /// Describes a matrix to the copy engine, which moves boxes of 64 numbers of so many rows.
 fn map(m: &Matrix<bf16>, rows: usize) -> Result<[u64; 16], CudaError> {
-    let dims = [m.columns, m.rows].map(|n| n as u64);
-    let strides = [2 * m.pitch as u64];
-    let boxes = [PANEL as u32, rows as u32];
-    let steps = [1u32; 2];
-    let mut map = sys::CUtensorMap { opaque: [0; 16] };
-    // SAFETY: all arrays have the rank's length, and the memory described was checked to exist.
-    unsafe {
-        sys::cuTensorMapEncodeTiled(
-            &raw mut map,
-            sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            2,
-            m.ptr.address() as *mut c_void,
-            dims.as_ptr(),
-            strides.as_ptr(),
-            boxes.as_ptr(),
-            steps.as_ptr(),
-            sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-            sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-            sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-            sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
-    }
-    .result()
-    .named("cuTensorMapEncodeTiled")?;
-    Ok(map.opaque)
+    tensor_map(
+        m.ptr,
+        [m.columns, m.rows],
+        [1, m.pitch],
+        [PANEL, rows],
+        Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+    )
 }
 
 /// What was found faster, by GPU and by what was asked, so that all workers of a GPU take the same kernels.

@@ -7,11 +7,11 @@ mod kernels;
 
 use std::sync::Arc;
 
-use cudarc::driver::sys;
 use half::bf16;
 
 use super::shape::Shape;
-use crate::cuda::{CudaError, Gpu, Named, Ptr, Stream};
+use crate::cuda::tensor_map::{Promotion, tensor_map};
+use crate::cuda::{CudaError, Gpu, Ptr, Stream};
 use kernels::{Kernels, UNITS};
 
 pub(super) use kernels::attention_source;
@@ -358,31 +358,13 @@ impl Attention {
             "rows of heads",
             r.rows.saturating_sub(1) * r.pitch + heads * d,
         )?;
-        let dims = [d, heads, r.rows.max(1)].map(|n| n as u64);
-        let strides = [d * 2, r.pitch * 2].map(|n| n as u64);
-        let boxes = [64, box_heads, box_rows].map(|n| n as u32);
-        let steps = [1u32; 3];
-        let mut map = sys::CUtensorMap { opaque: [0; 16] };
-        // SAFETY: all arrays have the rank's length, and the memory described was checked to exist.
-        unsafe {
-            sys::cuTensorMapEncodeTiled(
-                &raw mut map,
-                sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                3,
-                r.ptr.address() as *mut std::ffi::c_void,
-                dims.as_ptr(),
-                strides.as_ptr(),
-                boxes.as_ptr(),
-                steps.as_ptr(),
-                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-            )
-        }
-        .result()
-        .named("cuTensorMapEncodeTiled")?;
-        Ok(map.opaque)
+        tensor_map(
+            r.ptr,
+            [d, heads, r.rows.max(1)],
+            [1, d, r.pitch],
+            [64, box_heads, box_rows],
+            Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        )
     }
 }
 
