@@ -32,8 +32,9 @@ pub struct Request {
     pub repeats: u32,
     /// Whether copies are all that is wanted: compute was measured before.
     pub copies_only: bool,
-    /// Whether target and drafter compute at the same time in the stretch of a run: each has a device of its own.
-    pub are_apart: bool,
+    /// Microbatches on their way at a time in the stretch of a run: one where target and drafter share a device, so that each has it to
+    /// itself; as many as there is room for where each has its own, so that nobody waits who would not in a run.
+    pub in_hand: usize,
     /// Forwards and trainings that are to be under way together on one device.
     pub states: Vec<(u16, u16)>,
     /// How long each such state is watched, and a run of one target and one drafter, at least.
@@ -260,14 +261,17 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
 
     /// Measures what has not been measured often enough yet.
     fn fill(&mut self, request: &Request) -> Result<(), CalibrateError> {
-        let stage = match request.copies_only {
-            true => Stage::CopyOut,
-            false => Stage::Train,
+        let stages: &[Stage] = match request.copies_only {
+            true => &[Stage::CopyOut],
+            false => &[Stage::Forward, Stage::Train],
         };
         for &id in &request.sample {
-            let alone = self.measured.alone.iter();
-            let had = alone.filter(|t| t.stage == stage && t.microbatch == Some(id));
-            for repeat in had.count() as u32..request.repeats {
+            let had = |&stage: &Stage| {
+                let alone = self.measured.alone.iter();
+                let mine = alone.filter(|t| t.stage == stage && t.microbatch == Some(id));
+                mine.count() as u32
+            };
+            for repeat in stages.iter().map(had).min().unwrap_or(0)..request.repeats {
                 self.microbatch(id, repeat + 1, request.copies_only)?;
             }
         }

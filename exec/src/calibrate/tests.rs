@@ -40,7 +40,7 @@ fn request() -> Request {
             .collect(),
         repeats: 2,
         copies_only: false,
-        are_apart: false,
+        in_hand: 1,
         states: vec![(1, 1)],
         window: Span::from_ms(10),
     }
@@ -88,13 +88,13 @@ fn every_stage_is_measured_as_often_as_asked_and_never_too_short() {
 #[test]
 fn a_stretch_of_a_run_is_watched_under_the_sizes_it_has() {
     let stop = AtomicBool::new(false);
-    for are_apart in [false, true] {
+    for in_hand in [1, 3] {
         // Microbatch 2, which takes 6 ms, counts as one of the size of 0.
         let asked = Request {
             sample: vec![MicrobatchId(0)],
             order: vec![(MicrobatchId(2), MicrobatchId(0))],
             repeats: 1,
-            are_apart,
+            in_hand,
             window: Span::from_ms(30),
             ..request()
         };

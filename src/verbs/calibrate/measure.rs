@@ -60,7 +60,7 @@ pub(super) fn measured(
             sample,
             repeats: effort.repeats,
             copies_only: !job.computes,
-            are_apart,
+            in_hand: if are_apart { SLOTS_ALONE as usize } else { 1 },
             states: job.states,
             window: effort.window,
         };
