@@ -5,6 +5,7 @@
 
 use crate::spec::{Hardware, Sharing};
 use shared::id::MicrobatchId;
+use shared::load::Load;
 use shared::policy::{DeviceMap, Policy, Transport};
 use shared::time::{Span, Time};
 
@@ -37,6 +38,7 @@ struct SharedGpu {
     speeds: Speeds,
     copies: u32,
     running: Vec<Running>,
+    load: Load,
     at: Time,
 }
 
@@ -86,6 +88,7 @@ impl Speeds {
         } else {
             1.0
         };
+        let share = share * gpu.load.speed();
         let takes_turns = forwards > 0 && trains > 0;
         match self.kernel_ratio.filter(|_| takes_turns) {
             // An optimizer step has few kernels, so it is no such turn.
@@ -138,6 +141,7 @@ impl Devices {
                     speeds: Speeds::of(sharing, (targets, drafters), beside_copy),
                     copies: 0,
                     running: Vec::new(),
+                    load: Load::new(sharing.rest_exponent.unwrap_or(0.0)),
                     at: Time::ZERO,
                 });
             }
@@ -242,15 +246,18 @@ impl Running {
 
 impl SharedGpu {
     fn advance(&mut self, now: Time) {
-        let span = (now - self.at).as_ns() as f64;
+        let span = now - self.at;
         self.at = now;
-        if span == 0.0 || self.running.is_empty() {
+        if span == Span::ZERO {
             return;
         }
-        let speeds = self.speeds.at(self);
-        for running in &mut self.running {
-            running.remaining -= span * running.speed(speeds);
+        if !self.running.is_empty() {
+            let speeds = self.speeds.at(self);
+            for running in &mut self.running {
+                running.remaining -= span.as_ns() as f64 * running.speed(speeds);
+            }
         }
+        self.load.pass(span, !self.running.is_empty());
     }
 }
 

@@ -1,14 +1,18 @@
-//! A stretch of a run of one target and one drafter, watched piece by piece.
+//! Stretches of a run of one target and one drafter, watched piece by piece.
 
 use super::bench::{Done, Lane, Task};
 use super::{
-    CalibrateError, Calibration, DRAFTER, MicrobatchId, Request, Stage, StepId, TARGET, Time, legs,
+    CalibrateError, Calibration, DRAFTER, MicrobatchId, Request, Rested, Span, Stage, StepId,
+    TARGET, Time, Timed, legs,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Microbatches of an optimizer step in a stretch.
 const STEP: u32 = 4;
+
+/// How long a device rests, as a share of the time in which it has computed before.
+const REST: f64 = 0.4;
 
 /// A microbatch on its way from the target to the drafter.
 struct Course<Hidden> {
@@ -24,8 +28,22 @@ struct Course<Hidden> {
     is_watched: bool,
 }
 
+/// What is watched in a stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Watch {
+    /// Microbatches on their way at a time.
+    pub(super) in_hand: usize,
+    /// Forwards and trainings.
+    pub(super) computes: bool,
+    /// Copies.
+    pub(super) copies: bool,
+}
+
 /// Who has what in hand.
 struct Hands<Hidden> {
+    watch: Watch,
+    /// Trainings that were watched.
+    watched: u32,
     /// Each lane's tasks, in the order in which they will end.
     busy: BTreeMap<Lane, VecDeque<Course<Hidden>>>,
     /// What the drafter may train on.
@@ -50,11 +68,17 @@ const COMPUTES: [Lane; 2] = [
 impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
     /// Watches a stretch of a run once that has gone on for a while: a device under load is a few percent slower than one that has just
     /// begun or has pauses, and whoever does the same thing again and again finds all of it in caches.
-    pub(super) fn stretch(&mut self, request: &Request) -> Result<(), CalibrateError> {
+    pub(super) fn stretch(
+        &mut self,
+        request: &Request,
+        watch: Watch,
+    ) -> Result<(), CalibrateError> {
         let began = self.bench.clock.now();
         let both = request.window + request.window;
         let mut order = request.order.iter().cycle();
         let mut hands = Hands {
+            watch,
+            watched: 0,
             busy: BTreeMap::new(),
             ready: VecDeque::new(),
             count: 0,
@@ -66,9 +90,10 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             self.go_on()?;
             let so_far = self.bench.since(began);
             // The first half is not watched, nor what is left on its way at the end.
-            let is_watched = (request.window..both).contains(&so_far);
-            let has_room = hands.count < request.in_hand && hands.is_idle(target);
-            if has_room && so_far < both {
+            let is_over = so_far >= both && hands.watched >= request.repeats;
+            let is_watched = so_far >= request.window && !is_over;
+            let has_room = hands.count < watch.in_hand && hands.is_idle(target);
+            if has_room && !is_over {
                 let &(id, like) = order.next().expect("the order is not empty");
                 hands.count += 1;
                 let course = Course {
@@ -102,6 +127,51 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         Ok(())
     }
 
+    /// Watches a stretch in which the device rests after every microbatch, in proportion to the time that this has taken.
+    pub(super) fn rested(&mut self, request: &Request) -> Result<(), CalibrateError> {
+        let clock = self.bench.clock;
+        let began = clock.now();
+        let both = request.window + request.window;
+        let mut watched = None;
+        let mut pieces = Vec::new();
+        for (number, &(id, like)) in request.order.iter().cycle().enumerate() {
+            let so_far = self.bench.since(began);
+            if so_far >= both && !pieces.is_empty() {
+                break;
+            }
+            let lap = clock.now();
+            if so_far >= request.window {
+                watched.get_or_insert(lap);
+            }
+            let (forward, hidden) = self.arrived_after(id)?;
+            let (train, _) = self.ended(DRAFTER, Task::Train(id, hidden))?;
+            if watched.is_some() {
+                for (stage, span) in [(Stage::Forward, forward), (Stage::Train, train)] {
+                    pieces.push(Timed {
+                        stage,
+                        microbatch: Some(like),
+                        span,
+                    });
+                }
+            }
+            if (number as u32 + 1).is_multiple_of(STEP) {
+                self.ended(DRAFTER, Task::Apply(StepId(0), 1))?;
+            }
+            let took = clock.now() - lap;
+            let rest = (took.as_ns() as f64 * REST) as u64;
+            clock.wait_until(clock.now() + Span::from_ns(rest));
+        }
+        let elapsed = clock.now() - watched.unwrap_or(began);
+        let computed: u64 = pieces.iter().map(|piece| piece.span.as_ns()).sum();
+        self.measured.rested = Some(Rested {
+            busy: computed as f64 / elapsed.as_ns().max(1) as f64,
+            pieces,
+        });
+        self.train_at(request.sample[0], 1)?;
+        self.ended(DRAFTER, Task::Apply(StepId(0), 1))?;
+        Ok(())
+    }
+
     /// Notes what has ended and sends its microbatch on.
     fn ended_in_stretch(&mut self, done: Done<Hidden>, hands: &mut Hands<Hidden>) {
         let Some(mut course) = hands.busy.get_mut(&done.lane).and_then(VecDeque::pop_front) else {
@@ -115,11 +185,21 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             lane if lane == drafter => Some(Stage::Train),
             _ => None,
         };
-        if let Some(stage) = stage.filter(|_| course.is_watched) {
-            self.note(stage, Some(course.like), 1, done.at - course.since);
+        let span = done.at - course.since;
+        match stage {
+            Some(stage) if hands.watch.computes && course.is_watched => {
+                self.note(stage, Some(course.like), 1, span);
+            }
+            None if hands.watch.copies && course.is_watched => self.measured.beside.push(Timed {
+                stage: legs(self.policy)[course.copied].0,
+                microbatch: Some(course.like),
+                span,
+            }),
+            _ => {}
         }
         if stage == Some(Stage::Train) {
             hands.count -= 1;
+            hands.watched += u32::from(course.is_watched);
             hands.trained += 1;
             if hands.trained.is_multiple_of(STEP) {
                 self.bench.send(DRAFTER, Task::Apply(StepId(0), 1));
@@ -132,7 +212,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         match legs(self.policy).get(course.copied) {
             Some(&(_, leg)) => {
                 let copy = self.copying(course.id, leg, &hidden);
-                self.bench.send(leg.0, copy);
+                course.since = self.bench.send(leg.0, copy);
                 let lane = Lane {
                     worker: leg.0,
                     copies: true,

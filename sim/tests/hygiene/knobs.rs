@@ -197,6 +197,17 @@ const KNOBS: &[Knob] = &[
         Trace,
     ),
     (
+        "hardware.sharing.rest_exponent",
+        &[
+            "hardware.gpus = 1",
+            "hardware.sharing.rates = []",
+            "policy.placement = 'host'",
+            "policy.transport = 'host-pinned'",
+        ],
+        ["0.0", "0.5"],
+        Trace,
+    ),
+    (
         "hardware.host_pinned.compute_rate",
         &[
             "hardware.gpus = 1",

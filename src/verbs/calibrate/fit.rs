@@ -137,6 +137,19 @@ fn error(pairs: impl Iterator<Item = (f64, f64, f64)>) -> FitError {
     }
 }
 
+/// The exponent by which a device that computes for the share `busy` of the time is `gain` times as fast as one without rests. None for
+/// numbers that say nothing.
+pub(crate) fn rest_exponent(gain: f64, busy: f64) -> Option<f64> {
+    let is_told = gain.is_finite() && gain > 0.0 && (0.1..BUSY_MAX).contains(&busy);
+    is_told.then(|| (gain.ln() / -busy.ln()).clamp(0.0, REST_MAX))
+}
+
+/// A device that computes for more of the time than this has not rested.
+const BUSY_MAX: f64 = 0.95;
+
+/// Rests never make up for all that they cost.
+const REST_MAX: f64 = 0.9;
+
 /// Two pieces of work of which one is a forward and one a training, as far as they overlapped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Overlapped {
@@ -394,6 +407,16 @@ mod tests {
         let found = kernel_ratio(&by_kernel).unwrap();
         assert!((found / 3.0 - 1.0).abs() < 0.03, "{found}");
         assert_eq!(kernel_ratio(&overlaps(&|_, _| 0.6)), None);
+    }
+
+    #[test]
+    fn what_rests_gain_gives_the_exponent() {
+        let found = rest_exponent(0.7_f64.powf(-0.3), 0.7).unwrap();
+        assert!((found - 0.3).abs() < 1e-9, "{found}");
+        // Slower with rests: nothing is gained.
+        assert_eq!(rest_exponent(0.98, 0.7), Some(0.0));
+        assert_eq!(rest_exponent(1.1, 0.99), None);
+        assert_eq!(rest_exponent(f64::NAN, 0.7), None);
     }
 
     #[test]

@@ -151,6 +151,27 @@ impl Measurement {
         overlaps
     }
 
+    /// How the device made up for rests: speed goes with the share of the time in which it computes, to the power of minus this. None
+    /// where that was not watched.
+    pub(super) fn rest_exponent(&self) -> Option<f64> {
+        let rested = self.measured.rested.as_ref()?;
+        let alone = [Stage::Forward, Stage::Train].map(|stage| {
+            let times = self.times(&self.measured.alone, stage).into_iter();
+            times
+                .map(|(id, times)| (id, median(&times)))
+                .collect::<BTreeMap<_, _>>()
+        });
+        let (mut without, mut with) = (0.0, 0.0);
+        for piece in &rested.pieces {
+            let times = &alone[usize::from(piece.stage == Stage::Train)];
+            if let Some(alone) = piece.microbatch.and_then(|id| times.get(&id)) {
+                without += alone;
+                with += ms(piece.span);
+            }
+        }
+        fit::rest_exponent(without / with, rested.busy)
+    }
+
     pub(super) fn copies(&self, stage: Stage) -> Vec<(u64, f64)> {
         let times = self.times(self.list(stage), stage);
         let copy = |(id, times): (&MicrobatchId, &Vec<f64>)| {

@@ -182,6 +182,7 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
     let sharing = (!together.is_empty()).then(|| Sharing {
         rates: rates.collect(),
         kernel_ratio: fit::kernel_ratio(&overlaps).map(rounded),
+        rest_exponent: rest_exponent(found),
     });
     let links = links(found, gpus == Some(1), &mut measures, &mut errors);
     let spread = spreads.iter().sum::<f64>() / spreads.len().max(1) as f64;
@@ -224,6 +225,19 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
         },
     }
 }
+
+/// How a device makes up for rests, on average over formations; none where it does not.
+fn rest_exponent(found: &[Measurement]) -> Option<f64> {
+    let each: Vec<f64> = found
+        .iter()
+        .filter_map(Measurement::rest_exponent)
+        .collect();
+    let mean = each.iter().sum::<f64>() / each.len().max(1) as f64;
+    (mean > REST_TOLD).then(|| rounded(mean))
+}
+
+/// An exponent as small as this is noise: a tenth of the time at rest would be worth 0.5 %.
+const REST_TOLD: f64 = 0.05;
 
 /// Optimizer steps in a row of their own; none where there were none.
 fn step_measure(stage: Stage, times: &[f64]) -> Option<Measure> {

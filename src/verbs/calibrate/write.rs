@@ -166,6 +166,12 @@ impl Calibrated {
                 "the device takes turns by kernels: {ratio:.2} of a training for each of a forward"
             ));
         }
+        if let Some(exponent) = self.sharing.as_ref().and_then(|s| s.rest_exponent) {
+            lines.push(format!(
+                "a device that computes for 70 % of the time does so at {:.3} of its speed without rests",
+                shared::load::speed(0.7, exponent)
+            ));
+        }
         for (device, free) in &self.free {
             lines.push(format!("{device}: {free} free before anything was taken"));
         }

@@ -62,6 +62,7 @@ fn devices(ready: &Ready) -> Option<DeviceSharing> {
     };
     Some(DeviceSharing {
         kernel_ratio: sharing.kernel_ratio,
+        rest_exponent: sharing.rest_exponent.unwrap_or(0.0),
         beside_copy: link(ready)
             .and_then(|link| link.compute_rate)
             .unwrap_or(1.0),

@@ -1,6 +1,7 @@
 //! Devices that several workers share: each piece of work goes at a speed that depends on what else is under way.
 
 use crate::backend::Ordered;
+use shared::load::Load;
 use shared::time::{Span, Time};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +16,8 @@ pub struct DeviceSharing {
     pub speeds: Vec<Vec<(f64, f64)>>,
     /// Kernels of a training for each of a forward, where speeds are shared by the length of kernels.
     pub kernel_ratio: Option<f64>,
+    /// How a device makes up for rests, as [`Load`] has it; 0: not at all.
+    pub rest_exponent: f64,
     /// What a copy leaves of all speeds on its worker's device.
     pub beside_copy: f64,
 }
@@ -72,6 +75,7 @@ impl Device {
             kernel_ratio: sharing.kernel_ratio,
             beside_copy: sharing.beside_copy,
             copies: 0,
+            load: Load::new(sharing.rest_exponent),
             at: Time::ZERO,
             entered: 0,
             running: Vec::new(),
@@ -136,6 +140,7 @@ struct State {
     kernel_ratio: Option<f64>,
     beside_copy: f64,
     copies: i32,
+    load: Load,
     at: Time,
     entered: u64,
     running: Vec<Running>,
@@ -183,9 +188,14 @@ impl State {
             }
             // Half a nanosecond is nothing.
             self.running.retain(|running| running.remaining > 0.5);
-            self.at = to.min(self.at + Span::from_ns(step.ceil() as u64));
+            let at = to.min(self.at + Span::from_ns(step.ceil() as u64));
+            self.load.pass(at - self.at, true);
+            self.at = at;
         }
-        self.at = self.at.max(to);
+        if self.at < to {
+            self.load.pass(to - self.at, false);
+            self.at = to;
+        }
     }
 
     fn speed(&self, of: &Running) -> f64 {
@@ -201,6 +211,7 @@ impl State {
         } else {
             1.0
         };
+        let share = share * self.load.speed();
         let takes_turns = forwards > 0 && trains > 0;
         match self.kernel_ratio.filter(|_| takes_turns) {
             Some(ratio) if self.running.iter().all(|r| r.work != Work::Apply) => {
@@ -240,6 +251,7 @@ mod tests {
             kernel_ratio: None,
             beside_copy: 0.5,
             copies: 0,
+            load: Load::new(0.0),
             at: Time::ZERO,
             entered: 0,
             running: Vec::new(),
@@ -294,6 +306,7 @@ mod tests {
             drafters: vec![2, 2],
             speeds: Vec::new(),
             kernel_ratio: None,
+            rest_exponent: 0.0,
             beside_copy: 1.0,
         });
         assert!(devices.of_target(0).is_none() && devices.of_target(1).is_none());
