@@ -65,6 +65,11 @@ const COMPUTES: [Lane; 2] = [
     },
 ];
 
+const COPIES_OUT: Lane = Lane {
+    worker: TARGET,
+    copies: true,
+};
+
 impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
     /// Watches a stretch of a run once that has gone on for a while: a device under load is a few percent slower than one that has just
     /// begun or has pauses, and whoever does the same thing again and again finds all of it in caches.
@@ -92,7 +97,9 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             // The first half is not watched, nor what is left on its way at the end.
             let is_over = so_far >= both && hands.watched >= request.repeats;
             let is_watched = so_far >= request.window && !is_over;
-            let has_room = hands.count < watch.in_hand && hands.is_idle(target);
+            // As in a run, a target that still copies so much out begins nothing: its memory has no room.
+            let sends_off = hands.count_in(COPIES_OUT) <= usize::from(self.policy.copies_beside);
+            let has_room = hands.count < watch.in_hand && hands.is_idle(target) && sends_off;
             if has_room && !is_over {
                 let &(id, like) = order.next().expect("the order is not empty");
                 hands.count += 1;
@@ -230,7 +237,11 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
 
 impl<Hidden> Hands<Hidden> {
     fn is_idle(&self, lane: Lane) -> bool {
-        self.busy.get(&lane).is_none_or(VecDeque::is_empty)
+        self.count_in(lane) == 0
+    }
+
+    fn count_in(&self, lane: Lane) -> usize {
+        self.busy.get(&lane).map_or(0, VecDeque::len)
     }
 
     fn give(&mut self, lane: Lane, course: Course<Hidden>) {

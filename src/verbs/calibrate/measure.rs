@@ -131,10 +131,9 @@ fn jobs(cases: &[Case], gpus: Option<usize>) -> Vec<Job<'_>> {
     let mut formed = BTreeSet::new();
     let mut carried = BTreeSet::new();
     for case in cases {
-        let policy = &case.file.policy;
-        let way = (policy.transport, policy.placement as u8);
+        let transport = case.file.policy.transport;
         let computes = formed.insert(formation(case));
-        let copies = policy.transport != Transport::Local && carried.insert(way);
+        let copies = transport != Transport::Local && carried.insert(transport);
         if computes || copies {
             jobs.push(Job {
                 case,
