@@ -5,6 +5,7 @@
 //! fits costs to the times sees them all.
 
 mod bench;
+mod rests;
 mod stretch;
 mod together;
 
@@ -129,16 +130,16 @@ pub struct Measured {
     pub side_by_side: Vec<Spanned>,
     /// Forwards and trainings alone and beside copies that follow one another.
     pub beside_copies: Vec<BesideCopies>,
-    /// Forwards and trainings of a device that rests now and then, where workers share one.
-    pub rested: Option<Rested>,
+    /// Forwards and trainings at several paces: the stretch of a run first, then with rests.
+    pub paces: Vec<Pace>,
 }
 
-/// Forwards and trainings of a device that rests after each microbatch.
+/// Forwards and trainings that take some of the time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rested {
-    /// The share of the time in which it computes.
-    pub busy: f64,
-    /// The pieces.
+pub struct Pace {
+    /// The time that was watched.
+    pub elapsed: Span,
+    /// The pieces in it.
     pub pieces: Vec<Timed>,
 }
 
@@ -283,7 +284,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             self.beside_copies_of(microbatch)?;
         }
         if request.rests && !request.copies_only {
-            self.rested(request)?;
+            self.rests(request)?;
         }
         if !request.copies_only {
             for repeat in 0..=request.repeats {

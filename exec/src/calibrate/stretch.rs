@@ -2,17 +2,14 @@
 
 use super::bench::{Done, Lane, Task};
 use super::{
-    CalibrateError, Calibration, DRAFTER, MicrobatchId, Request, Rested, Span, Stage, StepId,
-    TARGET, Time, Timed, legs,
+    CalibrateError, Calibration, DRAFTER, MicrobatchId, Pace, Request, Stage, StepId, TARGET, Time,
+    Timed, legs,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Microbatches of an optimizer step in a stretch.
 const STEP: u32 = 4;
-
-/// How long a device rests, as a share of the time in which it has computed before.
-const REST: f64 = 0.4;
 
 /// A microbatch on its way from the target to the drafter.
 struct Course<Hidden> {
@@ -44,6 +41,8 @@ struct Hands<Hidden> {
     watch: Watch,
     /// Trainings that were watched.
     watched: u32,
+    /// Since when pieces are watched, and until when.
+    over: Option<(Time, Time)>,
     /// Each lane's tasks, in the order in which they will end.
     busy: BTreeMap<Lane, VecDeque<Course<Hidden>>>,
     /// What the drafter may train on.
@@ -84,6 +83,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         let mut hands = Hands {
             watch,
             watched: 0,
+            over: None,
             busy: BTreeMap::new(),
             ready: VecDeque::new(),
             count: 0,
@@ -128,52 +128,13 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             let done = self.bench.receive()?;
             self.ended_in_stretch(done, &mut hands);
         }
-        // What has been accumulated since the last step is applied.
-        self.train_at(request.sample[0], 1)?;
-        self.ended(DRAFTER, Task::Apply(StepId(0), 1))?;
-        Ok(())
-    }
-
-    /// Watches a stretch in which the device rests after every microbatch, in proportion to the time that this has taken.
-    pub(super) fn rested(&mut self, request: &Request) -> Result<(), CalibrateError> {
-        let clock = self.bench.clock;
-        let began = clock.now();
-        let both = request.window + request.window;
-        let mut watched = None;
-        let mut pieces = Vec::new();
-        for (number, &(id, like)) in request.order.iter().cycle().enumerate() {
-            let so_far = self.bench.since(began);
-            if so_far >= both && !pieces.is_empty() {
-                break;
-            }
-            let lap = clock.now();
-            if so_far >= request.window {
-                watched.get_or_insert(lap);
-            }
-            let (forward, hidden) = self.arrived_after(id)?;
-            let (train, _) = self.ended(DRAFTER, Task::Train(id, hidden))?;
-            if watched.is_some() {
-                for (stage, span) in [(Stage::Forward, forward), (Stage::Train, train)] {
-                    pieces.push(Timed {
-                        stage,
-                        microbatch: Some(like),
-                        span,
-                    });
-                }
-            }
-            if (number as u32 + 1).is_multiple_of(STEP) {
-                self.ended(DRAFTER, Task::Apply(StepId(0), 1))?;
-            }
-            let took = clock.now() - lap;
-            let rest = (took.as_ns() as f64 * REST) as u64;
-            clock.wait_until(clock.now() + Span::from_ns(rest));
+        if let Some((from, to)) = hands.over {
+            self.measured.paces.push(Pace {
+                elapsed: to - from,
+                pieces: self.measured.alone.clone(),
+            });
         }
-        let elapsed = clock.now() - watched.unwrap_or(began);
-        let computed: u64 = pieces.iter().map(|piece| piece.span.as_ns()).sum();
-        self.measured.rested = Some(Rested {
-            busy: computed as f64 / elapsed.as_ns().max(1) as f64,
-            pieces,
-        });
+        // What has been accumulated since the last step is applied.
         self.train_at(request.sample[0], 1)?;
         self.ended(DRAFTER, Task::Apply(StepId(0), 1))?;
         Ok(())
@@ -196,6 +157,8 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         match stage {
             Some(stage) if hands.watch.computes && course.is_watched => {
                 self.note(stage, Some(course.like), 1, span);
+                let (from, to) = hands.over.unwrap_or((course.since, done.at));
+                hands.over = Some((from.min(course.since), to.max(done.at)));
             }
             None if hands.watch.copies && course.is_watched => self.measured.beside.push(Timed {
                 stage: legs(self.policy)[course.copied].0,

@@ -200,7 +200,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
     }
 
     /// Hidden states for drafters, of the sizes that come most often.
-    fn kept(
+    pub(super) fn kept(
         &mut self,
         order: &[(MicrobatchId, MicrobatchId)],
     ) -> Result<Vec<(MicrobatchId, Arc<Hidden>)>, CalibrateError> {

@@ -18,10 +18,6 @@ pub struct Sharing {
     /// those of every microbatch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_ratio: Option<f64>,
-    /// How a GPU at its power limit makes up for rests: its speed is the share of the time lately in which it computed, to the power of
-    /// minus this. A clock that goes with the cube root of the power gives 1/3. Without it, rests change nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rest_exponent: Option<f64>,
 }
 
 /// The speeds at which work goes on while so many forwards and trainings are under way on one GPU, as shares of the speed alone.
@@ -71,15 +67,6 @@ impl Sharing {
                 "kernel_ratio",
                 ratio,
                 "leave it out for rates that hold for all sizes",
-            );
-        }
-        if let Some(exponent) = self.rest_exponent {
-            checks.require(
-                (0.0..1.0).contains(&exponent),
-                "rest_exponent",
-                exponent,
-                "must be at least 0 and below 1",
-                "leave it out for a GPU whose speed does not depend on rests",
             );
         }
         for (row, rate) in self.rates.iter().enumerate() {

@@ -197,14 +197,21 @@ const KNOBS: &[Knob] = &[
         Trace,
     ),
     (
-        "hardware.sharing.rest_exponent",
-        &[
-            "hardware.gpus = 1",
-            "hardware.sharing.rates = []",
-            "policy.placement = 'host'",
-            "policy.transport = 'host-pinned'",
+        "hardware.rests.forward",
+        &PINNED,
+        [
+            "{ exponent = 0.1, busy = 1.0, speed_max = 1.5 }",
+            "{ exponent = 0.5, busy = 1.0, speed_max = 1.5 }",
         ],
-        ["0.0", "0.5"],
+        Trace,
+    ),
+    (
+        "hardware.rests.train",
+        &PINNED,
+        [
+            "{ exponent = 0.1, busy = 1.0, speed_max = 1.5 }",
+            "{ exponent = 0.1, busy = 0.8, speed_max = 1.5 }",
+        ],
         Trace,
     ),
     (

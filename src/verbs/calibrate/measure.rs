@@ -61,7 +61,7 @@ pub(super) fn measured(
             repeats: effort.repeats,
             copies_only: !job.computes,
             // A host's cores have other work too: what they gain by rests would be noise.
-            rests: !are_apart && choice != Choice::Cpu,
+            rests: choice != Choice::Cpu,
             in_hand: if are_apart { SLOTS_ALONE as usize } else { 1 },
             states: job.states,
             window: effort.window,

@@ -23,7 +23,7 @@ use shared::plan::Plan;
 use shared::policy::Transport;
 use shared::time::Span;
 use sim::spec::{
-    ByteSize, Costs, Distribution, Formula, Link, Rate, SharedRate, Sharing, StageCost,
+    ByteSize, Costs, Distribution, Formula, Link, Rate, Rests, SharedRate, Sharing, StageCost,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -81,6 +81,8 @@ pub(crate) struct Calibrated {
     pub(crate) sharing: Option<Sharing>,
     /// Devices that the workers were on, where they shared some.
     gpus: Option<u16>,
+    /// What work gains by rests.
+    rests: Rests,
     links: BTreeMap<Transport, Link>,
     together: Vec<Together>,
     beside: Vec<RateBeside>,
@@ -182,7 +184,6 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
     let sharing = (!together.is_empty()).then(|| Sharing {
         rates: rates.collect(),
         kernel_ratio: fit::kernel_ratio(&overlaps).map(rounded),
-        rest_exponent: rest_exponent(found),
     });
     let links = links(found, gpus == Some(1), &mut measures, &mut errors);
     let spread = spreads.iter().sum::<f64>() / spreads.len().max(1) as f64;
@@ -210,6 +211,7 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
             .filter(|m| !m.points(Stage::Train).is_empty())
             .map(|m| (m.formation.clone(), m.formulas()))
             .collect(),
+        rests: rests(found, sharing.is_some()),
         gpus: gpus.and_then(|count| u16::try_from(count).ok()),
         sharing,
         links,
@@ -226,18 +228,14 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
     }
 }
 
-/// How a device makes up for rests, on average over formations; none where it does not.
-fn rest_exponent(found: &[Measurement]) -> Option<f64> {
-    let each: Vec<f64> = found
-        .iter()
-        .filter_map(Measurement::rest_exponent)
-        .collect();
-    let mean = each.iter().sum::<f64>() / each.len().max(1) as f64;
-    (mean > REST_TOLD).then(|| rounded(mean))
+/// What work gains by rests, by the first measurement that says so.
+fn rests(found: &[Measurement], share_a_device: bool) -> Rests {
+    let of = |stage| found.iter().find_map(|m| m.rest(stage, share_a_device));
+    Rests {
+        forward: of(Stage::Forward),
+        train: of(Stage::Train),
+    }
 }
-
-/// An exponent as small as this is noise: a tenth of the time at rest would be worth 0.5 %.
-const REST_TOLD: f64 = 0.05;
 
 /// Optimizer steps in a row of their own; none where there were none.
 fn step_measure(stage: Stage, times: &[f64]) -> Option<Measure> {
@@ -311,6 +309,7 @@ impl Calibrated {
         file.costs = self.costs.clone();
         let hardware = &mut file.hardware;
         hardware.sharing.clone_from(&self.sharing);
+        hardware.rests = self.rests;
         hardware.gpus = self.gpus.unwrap_or(hardware.gpus);
         for (transport, link) in &self.links {
             let place = match transport {
