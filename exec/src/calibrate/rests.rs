@@ -2,7 +2,8 @@
 
 use super::bench::Task;
 use super::{
-    CalibrateError, Calibration, DRAFTER, MicrobatchId, Pace, Request, Stage, StepId, TARGET, Timed,
+    CalibrateError, Calibration, DRAFTER, MicrobatchId, Pace, Request, Span, Stage, StepId, TARGET,
+    Timed,
 };
 use std::sync::Arc;
 
@@ -13,58 +14,42 @@ const RESTS: [f64; 2] = [0.4, 2.0];
 /// Trainings after which an optimizer step is applied.
 const STEP: usize = 4;
 
+/// What is done between two rests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lap {
+    Both,
+    Forward,
+    Train,
+}
+
+/// Hidden states that a drafter trains on again and again.
+type Kept<Hidden> = [(MicrobatchId, Arc<Hidden>)];
+
 impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
     /// Watches work at each pace: forwards and trainings in turn where they share a device, else each kind on its own.
     pub(super) fn rests(&mut self, request: &Request) -> Result<(), CalibrateError> {
         let kept = self.kept(&request.order)?;
+        let laps: &[Lap] = match request.in_hand {
+            1 => &[Lap::Both],
+            _ => &[Lap::Forward, Lap::Train],
+        };
         for rest in RESTS {
-            if request.in_hand == 1 {
-                self.paced(request, rest, &mut |this, at| {
-                    let (id, like) = request.order[at % request.order.len()];
-                    let (forward, hidden) = this.arrived_after(id)?;
-                    let (train, _) = this.ended(DRAFTER, Task::Train(id, hidden))?;
-                    let timed = |stage, span| Timed {
-                        stage,
-                        microbatch: Some(like),
-                        span,
-                    };
-                    Ok(vec![
-                        timed(Stage::Forward, forward),
-                        timed(Stage::Train, train),
-                    ])
-                })?;
-                continue;
+            for &lap in laps {
+                self.paced(request, &kept, lap, rest)?;
             }
-            self.paced(request, rest, &mut |this, at| {
-                let (id, like) = request.order[at % request.order.len()];
-                let (span, _) = this.ended(TARGET, Task::Forward(id))?;
-                Ok(vec![Timed {
-                    stage: Stage::Forward,
-                    microbatch: Some(like),
-                    span,
-                }])
-            })?;
-            self.paced(request, rest, &mut |this, at| {
-                let (id, hidden): &(MicrobatchId, Arc<Hidden>) = &kept[at % kept.len()];
-                let (span, _) = this.ended(DRAFTER, Task::Train(*id, Arc::clone(hidden)))?;
-                Ok(vec![Timed {
-                    stage: Stage::Train,
-                    microbatch: Some(*id),
-                    span,
-                }])
-            })?;
         }
         self.train_at(request.sample[0], 1)?;
         self.ended(DRAFTER, Task::Apply(StepId(0), 1))?;
         Ok(())
     }
 
-    /// Does `lap` after `lap` with rests between them for a window, and watches the second half of it.
+    /// Does one lap after another with rests between them for a window, and watches the second half of it.
     fn paced(
         &mut self,
         request: &Request,
+        kept: &Kept<Hidden>,
+        lap: Lap,
         rest: f64,
-        lap: &mut dyn FnMut(&mut Self, usize) -> Result<Vec<Timed>, CalibrateError>,
     ) -> Result<(), CalibrateError> {
         let clock = self.bench.clock;
         let began = clock.now();
@@ -76,23 +61,57 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
                 break;
             }
             let from = clock.now();
-            let done = lap(self, at)?;
+            let done = self.lap(request, kept, lap, at)?;
             if (so_far + so_far) >= window {
                 watched.get_or_insert(from);
-                pieces.extend(done.iter().copied());
+                pieces.extend(done);
             }
-            let trains = done.iter().any(|piece| piece.stage == Stage::Train);
-            if trains && at % STEP == STEP - 1 {
+            if lap != Lap::Forward && at % STEP == STEP - 1 {
                 self.ended(DRAFTER, Task::Apply(StepId(0), 1))?;
             }
             let now = clock.now();
             let rest = ((now - from).as_ns() as f64 * rest) as u64;
-            clock.wait_until(now + shared::time::Span::from_ns(rest));
+            clock.wait_until(now + Span::from_ns(rest));
         }
         self.measured.paces.push(Pace {
             elapsed: clock.now() - watched.unwrap_or(began),
             pieces,
         });
         Ok(())
+    }
+
+    /// The pieces of one lap.
+    fn lap(
+        &mut self,
+        request: &Request,
+        kept: &Kept<Hidden>,
+        lap: Lap,
+        at: usize,
+    ) -> Result<Vec<Timed>, CalibrateError> {
+        let (id, like) = request.order[at % request.order.len()];
+        let timed = |stage, id, span| Timed {
+            stage,
+            microbatch: Some(id),
+            span,
+        };
+        Ok(match lap {
+            Lap::Both => {
+                let (forward, hidden) = self.arrived_after(id)?;
+                let (train, _) = self.ended(DRAFTER, Task::Train(id, hidden))?;
+                vec![
+                    timed(Stage::Forward, like, forward),
+                    timed(Stage::Train, like, train),
+                ]
+            }
+            Lap::Forward => {
+                let (span, _) = self.ended(TARGET, Task::Forward(id))?;
+                vec![timed(Stage::Forward, like, span)]
+            }
+            Lap::Train => {
+                let (id, hidden) = &kept[at % kept.len()];
+                let (span, _) = self.ended(DRAFTER, Task::Train(*id, Arc::clone(hidden)))?;
+                vec![timed(Stage::Train, *id, span)]
+            }
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Which rows of which microbatches are computed again: [`FIRST`] rows of the first microbatch of
+/// Which rows of which microbatches are computed again: four rows of the first microbatch of
 /// each bucket, spread over it, and one row of every n-th microbatch after.
 ///
 /// The first ones find what is wrong with a set-up, which shows in any row; all rows would hold the
