@@ -43,7 +43,7 @@ impl Core {
         self.release(id);
         self.destroy(id);
         if self.status(id) != Status::Pending {
-            self.state.samples_in_flight -= self.plan.microbatch(id).sample_count();
+            self.state.samples_in_flight -= self.state.lives[id.index()].samples;
         }
     }
 
@@ -61,7 +61,7 @@ impl Core {
 
     pub(super) fn forget_untaken(&mut self, id: MicrobatchId) {
         self.count_untaken(id, |count| *count -= 1);
-        let bucket = self.plan.microbatch(id).bucket;
+        let bucket = self.state.lives[id.index()].bucket;
         let acts_on_taking = self.policy.mix_enforce == Enforce::Take;
         let is_last = self.state.untaken == 0
             || acts_on_taking && self.state.untaken_of_bucket[bucket.index()] == 0;
@@ -72,9 +72,10 @@ impl Core {
 
     fn count_untaken(&mut self, id: MicrobatchId, change: impl Fn(&mut u32)) {
         change(&mut self.state.untaken);
-        change(&mut self.state.untaken_of_bucket[self.plan.microbatch(id).bucket.index()]);
+        let bucket = self.state.lives[id.index()].bucket;
+        change(&mut self.state.untaken_of_bucket[bucket.index()]);
         if self.policy.queue == Queue::PerDrafter
-            && let Some(drafter) = self.dispatch.consignee(id, &self.view())
+            && let Some(drafter) = self.consignee(id)
         {
             change(&mut self.state.untaken_of_drafter[drafter.index()]);
             self.drafter_mut(drafter);
@@ -86,10 +87,12 @@ impl Core {
         let taken = d
             .trained
             .iter()
-            .chain(&d.ready)
+            .chain(d.ready.iter())
             .chain(&d.training)
             .chain(&d.fetching);
-        let buckets = taken.map(|&id| self.plan.microbatch(id).bucket).collect();
+        let buckets = taken
+            .map(|&id| self.state.lives[id.index()].bucket)
+            .collect();
         self.state.drafters[drafter.index()].window_buckets = buckets;
     }
 
@@ -183,7 +186,7 @@ impl Core {
         let in_hand = state.drafters.iter().flat_map(|d| d.ready.iter().copied());
         let in_slots = waiting.chain(in_hand).chain(held());
         in_slots
-            .filter(|id| *id > needed && state.lives[id.index()].has_slot)
+            .filter(|id| *id > needed && state.lives[id.index()].has_slot())
             .max()
     }
 

@@ -3,7 +3,7 @@
 use super::touched::Stage;
 use super::{Action, Actions, Core, Event, Group, Outcome, Phase, Presence, Status, TargetTask};
 use crate::id::{DrafterId, MicrobatchId, StepId, TargetId};
-use crate::policy::{Barrier, Placement, Release, Transport};
+use crate::policy::{Barrier, Dispatch, Placement, Release, Transport};
 
 impl Core {
     pub(super) fn take_in(&mut self, event: Event, out: &mut Actions) {
@@ -73,12 +73,12 @@ impl Core {
         if outcome == Outcome::Failed || is_lost {
             self.make_idle(target);
             self.fail(id);
-        } else if self.state.lives[id.index()].has_slot && self.can_send_off(id) {
+        } else if self.state.lives[id.index()].has_slot() && self.can_send_off(id) {
             self.send_off(target, id, out);
         } else {
             self.state.lives[id.index()].status = Status::Held;
             self.target_mut(target).task = TargetTask::Hold(id);
-            self.state.holding.push_back(target);
+            self.state.holding.push(target);
             self.touched.due(&[Stage::Admit]);
         }
     }
@@ -88,10 +88,7 @@ impl Core {
         let is_there = |drafter: DrafterId| self.state.drafters[drafter.index()].is_present();
         self.state.phase != Phase::Draining
             && (self.policy.placement != Placement::Drafter
-                || self
-                    .dispatch
-                    .consignee(id, &self.view())
-                    .is_some_and(is_there))
+                || self.consignee(id).is_some_and(is_there))
     }
 
     /// Hidden states that have a slot leave their target's hands: they travel to where they wait, or wait where they are.
@@ -102,7 +99,7 @@ impl Core {
             return;
         }
         let drafter = match self.policy.placement {
-            Placement::Drafter => self.dispatch.consignee(id, &self.view()),
+            Placement::Drafter => self.consignee(id),
             Placement::Host | Placement::Target => None,
         };
         match drafter {
@@ -152,15 +149,15 @@ impl Core {
 
     /// Hidden states begin to wait for a drafter.
     fn arrive(&mut self, id: MicrobatchId) {
-        let lane = self.dispatch.lane(id, &self.view());
+        let lane = self.policy.queue.lane(id, &self.view());
         let life = &mut self.state.lives[id.index()];
         life.status = Status::Queued;
         life.ticket = self.state.tickets;
         self.state.tickets = self.state.tickets.wrapping_add(1);
-        self.state.lanes[lane].push_back(id);
+        self.state.lanes[lane].push(id);
         self.state.waiting += 1;
         self.touched.due(&[Stage::Deal, Stage::Take]);
-        if let Some(drafter) = self.dispatch.consignee(id, &self.view()) {
+        if let Some(drafter) = self.consignee(id) {
             self.drafter_mut(drafter);
         }
     }
@@ -257,8 +254,8 @@ impl Core {
             );
             self.begin_next_step();
         }
-        self.state.lagging.push_back(samples);
-        let counted_out = self.state.lagging.pop_front().unwrap_or(0);
+        self.state.lagging.push(samples);
+        let counted_out = self.state.lagging.pop().unwrap_or(0);
         self.state.samples_in_flight -= counted_out;
         if self.state.phase == Phase::Closing && self.policy.barrier == Barrier::All {
             self.state.phase = Phase::Draining;
@@ -271,9 +268,10 @@ impl Core {
         let mut trained = std::mem::take(&mut self.state.drafters[drafter.index()].trained);
         let mut samples = 0;
         for id in trained.drain(..) {
-            self.state.lives[id.index()].status = Status::Committed;
+            let life = &mut self.state.lives[id.index()];
+            life.status = Status::Committed;
             self.state.open -= 1;
-            samples += self.plan.microbatch(id).sample_count();
+            samples += life.samples;
         }
         let d = &mut self.state.drafters[drafter.index()];
         d.trained = trained;
@@ -309,11 +307,18 @@ impl Core {
         let t = self.target_mut(target);
         t.task = TargetTask::Idle;
         if t.presence == Presence::Present {
-            self.state.idle_targets.push_back(target);
+            self.state.idle_targets.push(target);
             self.touched.due(&[Stage::Feed]);
         }
     }
 
+    /// The drafter that will train on a microbatch, where the policy knows it.
+    #[inline]
+    pub(super) fn consignee(&self, id: MicrobatchId) -> Option<DrafterId> {
+        self.policy.queue.consignee(id, &self.view())
+    }
+
+    #[inline]
     pub(super) fn status(&self, id: MicrobatchId) -> Status {
         self.state.lives[id.index()].status
     }

@@ -24,6 +24,7 @@ mod event;
 mod facts;
 mod finish;
 mod invariant;
+mod line;
 mod memory;
 mod presence;
 mod rules;
@@ -40,7 +41,7 @@ use crate::plan::Plan;
 use crate::policy::{Dispatch, Policy, Queue, View};
 use crate::time::Time;
 use caps::Caps;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use touched::Touched;
 
@@ -50,10 +51,12 @@ pub use bucket_set::BucketSet;
 pub use caps::Most;
 pub use event::{Event, Group, Outcome};
 pub use invariant::check;
+pub use line::Line;
 pub use rules::may_take;
 pub use stall::{Stall, Wait};
 pub use state::{
-    DrafterState, HsUse, Life, Memo, Phase, Presence, State, Status, TargetState, TargetTask, Use,
+    DrafterState, HsUse, Life, Memo, Phase, Presence, Slot, State, Status, TargetState, TargetTask,
+    Use,
 };
 
 /// One run's scheduler: the plan, the policy, and what happened so far.
@@ -61,7 +64,6 @@ pub use state::{
 pub struct Core {
     plan: Arc<Plan>,
     policy: Policy,
-    dispatch: &'static dyn Dispatch,
     caps: Caps,
     grad_accum: u32,
     seed: Seed,
@@ -83,13 +85,12 @@ impl Core {
             "a run has workers of both kinds"
         );
         assert!(grad_accum > 0, "an optimizer step accumulates something");
-        let dispatch = policy.queue.dispatch();
         let is_composed = policy.queue == Queue::Composed;
         assert!(
             plan.microbatches.is_empty() || plan.is_composed() == is_composed,
             "composed steps are dispatched by plan, and only they are"
         );
-        let state = State::new(&plan, &policy, dispatch.lanes(&plan, &policy));
+        let state = State::new(&plan, &policy, policy.queue.lanes(&plan, &policy));
         let caps = Caps::of(&policy);
         let touched = Touched::new(
             state.targets.len(),
@@ -99,7 +100,6 @@ impl Core {
         let mut core = Self {
             plan,
             policy,
-            dispatch,
             caps,
             grad_accum,
             seed,
@@ -169,6 +169,7 @@ impl Core {
     }
 
     /// What a policy sees.
+    #[inline]
     pub fn view(&self) -> View<'_> {
         View {
             plan: &self.plan,
@@ -196,7 +197,7 @@ impl State {
             presence: Presence::Present,
             training: None,
             fetching: None,
-            ready: VecDeque::new(),
+            ready: Line::default(),
             applying: false,
             trained: Vec::new(),
             taken: 0,
@@ -207,13 +208,13 @@ impl State {
         Self {
             now: Time::ZERO,
             phase: Phase::New,
-            lives: vec![Life::NEW; plan.microbatches.len()],
+            lives: plan.microbatches.iter().map(Life::new).collect(),
             again: BTreeSet::new(),
             next: 0,
             targets: vec![target; targets],
             idle_targets: (0..targets).map(TargetId::from_index).collect(),
-            holding: VecDeque::new(),
-            lanes: vec![VecDeque::new(); lanes],
+            holding: Line::default(),
+            lanes: vec![Line::default(); lanes],
             drafters: vec![drafter; drafters],
             idle_drafters: (0..drafters).map(DrafterId::from_index).collect(),
             waiting: 0,
@@ -233,7 +234,7 @@ impl State {
             memo: Memo::default(),
             paused: false,
             samples_in_flight: 0,
-            lagging: VecDeque::from(vec![0; usize::from(policy.gate_lag)]),
+            lagging: (0..policy.gate_lag).map(|_| 0).collect(),
             wake: None,
             is_awake: false,
             tickets: 0,

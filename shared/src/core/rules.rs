@@ -7,17 +7,16 @@ use crate::policy::{Admission, Assignment, Barrier, Enforce, Input, Queue, View}
 impl Core {
     /// Whether a slot for these hidden states would stay under every cap.
     pub(super) fn fits(&self, id: MicrobatchId) -> bool {
-        let microbatch = self.plan.microbatch(id);
+        let life = &self.state.lives[id.index()];
         let hs = &self.state.hs;
         let room = |used: super::Use, cap: (u32, Bytes)| {
-            used.count < cap.0 && used.bytes.0.saturating_add(microbatch.bytes.0) <= cap.1.0
+            used.count < cap.0 && used.bytes.0.saturating_add(life.bytes.0) <= cap.1.0
         };
         room(hs.slots, self.caps.total)
-            && room(hs.by_bucket[microbatch.bucket.index()], self.caps.bucket)
+            && room(hs.by_bucket[life.bucket.index()], self.caps.bucket)
             && (self.caps.drafter.0 == u32::MAX && self.caps.drafter.1.0 == u64::MAX
                 || self
-                    .dispatch
-                    .consignee(id, &self.view())
+                    .consignee(id)
                     .is_none_or(|d| room(hs.by_drafter[d.index()], self.caps.drafter)))
     }
 
@@ -53,7 +52,7 @@ impl Core {
             TargetTask::Forward(id) | TargetTask::Hold(id) => Some(id),
             TargetTask::Idle | TargetTask::Copy(_) => None,
         }
-        .filter(|id| !self.state.lives[id.index()].has_slot)
+        .filter(|id| !self.state.lives[id.index()].has_slot())
     }
 
     /// Whether a drafter has room for one more, whatever it is.
@@ -156,7 +155,7 @@ impl View<'_> {
                 .map_or(planned, DrafterId::from_index)
         };
         let life = &self.state.lives[id.index()];
-        life.at_drafter.or(life.slot_of).unwrap_or_else(heir)
+        life.at_drafter.or(life.slot.drafter()).unwrap_or_else(heir)
     }
 
     /// Under a composed plan with fixed assignment, the first microbatch of this step or the next that is `drafter`'s and untaken.
@@ -251,7 +250,7 @@ fn may_take_of_plan(view: &View<'_>, id: MicrobatchId) -> bool {
 /// window's buckets is left, the rule asks for nothing more.
 fn keeps_mixing_within_reach(view: &View<'_>, d: &DrafterState, id: MicrobatchId) -> bool {
     let mut with = d.window_buckets;
-    with.insert(view.plan.microbatch(id).bucket);
+    with.insert(view.bucket(id));
     let rest = view.grad_accum - d.taken - 1;
     let untaken = view.state.untaken_of_bucket.iter().enumerate();
     let mut others = untaken.filter(|&(bucket, &left)| {

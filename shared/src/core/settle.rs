@@ -4,9 +4,8 @@
 use super::touched::Stage;
 use super::{Action, Actions, Core, Phase, Status, TargetTask};
 use crate::id::{MicrobatchId, TargetId};
-use crate::policy::{Admission, Input, Queue};
+use crate::policy::{Admission, Dispatch, Input, Queue};
 use crate::time::{Span, Time};
-use std::collections::VecDeque;
 
 impl Core {
     pub(super) fn settle(&mut self, out: &mut Actions) {
@@ -24,22 +23,22 @@ impl Core {
     fn run_stages(&mut self, out: &mut Actions) {
         loop {
             while self.touched.is_due() {
-                if self.touched.take_due(Stage::Admit) {
+                if self.touched.awaits(Stage::Admit) {
                     self.admit(out);
                 }
-                if self.touched.take_due(Stage::Feed) {
+                if self.touched.awaits(Stage::Feed) {
                     self.feed(out);
                 }
-                if self.touched.take_due(Stage::Deal) {
+                if self.touched.awaits(Stage::Deal) {
                     self.deal(out);
                 }
-                if self.touched.take_due(Stage::Take) {
+                if self.touched.awaits(Stage::Take) {
                     self.take(out);
                 }
-                if self.touched.take_due(Stage::Train) {
+                if self.touched.awaits(Stage::Train) {
                     self.train(out);
                 }
-                if self.touched.take_due(Stage::Apply) {
+                if self.touched.awaits(Stage::Apply) {
                     self.apply(out);
                 }
             }
@@ -56,16 +55,17 @@ impl Core {
 
     /// Grants slots to hidden states that targets hold, longest first; one that does not fit lets later ones by.
     fn admit(&mut self, out: &mut Actions) {
+        self.touched.run(Stage::Admit);
         let mut i = 0;
         while let Some(&target) = self.state.holding.get(i) {
             let held = self.state.targets[target.index()].held();
             let id = held.expect("who is listed as holding holds");
-            let has_slot = self.state.lives[id.index()].has_slot;
+            let has_slot = self.state.lives[id.index()].has_slot();
             if !self.can_send_off(id) || !(has_slot || self.is_next_for_slot(id) && self.fits(id)) {
                 i += 1;
                 continue;
             }
-            take_out(&mut self.state.holding, i);
+            self.state.holding.remove(i);
             if !has_slot {
                 self.grant(id);
                 out.push(Action::Admit { microbatch: id });
@@ -80,6 +80,7 @@ impl Core {
 
     /// Gives idle targets their next microbatch, longest idle first.
     fn feed(&mut self, out: &mut Actions) {
+        self.touched.run(Stage::Feed);
         let mut i = 0;
         while let Some(&target) = self.state.idle_targets.get(i) {
             let can = self.state.targets[target.index()].copies_out <= self.policy.copies_beside;
@@ -92,7 +93,7 @@ impl Core {
                 i += 1;
                 continue;
             };
-            take_out(&mut self.state.idle_targets, i);
+            self.state.idle_targets.remove(i);
             self.begin(target, id);
             if i > 0 {
                 // Who could not begin what came next may begin what comes next now.
@@ -107,13 +108,18 @@ impl Core {
 
     /// The microbatch that a target would begin next, were nothing in its way.
     pub(super) fn next_input(&self, target: TargetId) -> Option<MicrobatchId> {
-        let again = match self.policy.queue {
-            // The first one's drafter may have a full queue and wait for another's.
-            Queue::PerDrafter => self.again_that_fits(),
-            _ => None,
+        let fresh = self.fresh_input(target);
+        let next = if self.state.again.is_empty() {
+            fresh?
+        } else {
+            let again = match self.policy.queue {
+                // The first one's drafter may have a full queue and wait for another's.
+                Queue::PerDrafter => self.again_that_fits(),
+                _ => None,
+            };
+            let again = again.or_else(|| self.state.again.first().copied());
+            again.into_iter().chain(fresh).min()?
         };
-        let again = again.or_else(|| self.state.again.first().copied());
-        let next = again.into_iter().chain(self.fresh_input(target)).min()?;
         let beyond = self.state.phase == Phase::Closing
             && self.plan.is_composed()
             && self.plan.step_of[next.index()] > self.state.step;
@@ -150,7 +156,7 @@ impl Core {
     }
 
     fn begin(&mut self, target: TargetId, id: MicrobatchId) {
-        if self.state.again.remove(&id) {
+        if !self.state.again.is_empty() && self.state.again.remove(&id) {
             self.touched.targets.fill();
         } else {
             self.advance_input(target);
@@ -163,10 +169,11 @@ impl Core {
             self.grant(id);
         }
         self.create(id, target);
-        self.state.lives[id.index()].status = Status::Forwarding;
-        self.target_mut(target).task = TargetTask::Forward(id);
-        self.state.samples_in_flight += self.plan.microbatch(id).sample_count();
+        let life = &mut self.state.lives[id.index()];
+        life.status = Status::Forwarding;
+        self.state.samples_in_flight += life.samples;
         self.state.in_flight += 1;
+        self.target_mut(target).task = TargetTask::Forward(id);
     }
 
     /// The watermark: targets pause at the high mark and resume at the low one.
@@ -185,7 +192,8 @@ impl Core {
 
     /// Deals from the pool to the inboxes; where the pool is only looked at now and then, asks to be woken for it.
     fn deal(&mut self, out: &mut Actions) {
-        let receivers = self.dispatch.deal(&self.view());
+        self.touched.run(Stage::Deal);
+        let receivers = self.policy.queue.deal(&self.view());
         if receivers.is_empty() {
             return;
         }
@@ -201,19 +209,8 @@ impl Core {
         // What is left for each to come has changed for all.
         self.touched.all_drafters();
         for drafter in receivers {
-            let id = self.state.lanes[0]
-                .pop_front()
-                .expect("what is dealt was pooled");
-            self.state.lanes[1 + drafter.index()].push_back(id);
+            let id = self.state.lanes[0].pop().expect("what is dealt was pooled");
+            self.state.lanes[1 + drafter.index()].push(id);
         }
-    }
-}
-
-/// Takes a worker out of a list in which it is most often the first.
-pub(super) fn take_out<T>(list: &mut VecDeque<T>, at: usize) {
-    if at == 0 {
-        list.pop_front();
-    } else {
-        list.remove(at);
     }
 }

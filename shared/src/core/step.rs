@@ -1,6 +1,6 @@
 //! Drafters train, and optimizer steps are applied.
 
-use super::touched::{Members, Stage};
+use super::touched::Stage;
 use super::{Action, Actions, Core, Group, Phase, Status};
 use crate::id::{DrafterId, MicrobatchId, StepId};
 use crate::policy::{Assignment, Barrier};
@@ -8,7 +8,8 @@ use crate::policy::{Assignment, Barrier};
 impl Core {
     /// Lets idle drafters train on what they hold for the step under way.
     pub(super) fn train(&mut self, out: &mut Actions) {
-        let mut touched = Members::default();
+        self.touched.run(Stage::Train);
+        let mut touched = self.touched.drafters.members();
         while let Some(i) = touched.next(&self.touched.drafters) {
             let drafter = DrafterId::from_index(i);
             if let Some(id) = self.next_training(drafter) {
@@ -27,7 +28,7 @@ impl Core {
             Barrier::All => self.state.step,
             Barrier::None => StepId(d.own_steps),
         };
-        d.ready.pop_front();
+        d.ready.pop();
         d.training = Some(id);
         self.state.drafters_training += 1;
         self.state.lives[id.index()].status = Status::Training;
@@ -46,7 +47,7 @@ impl Core {
         let d = &self.state.drafters[drafter.index()];
         let is_free = d.is_present() && d.training.is_none() && !d.applying;
         let copies_in = d.fetching.is_some() && !self.policy.overlap;
-        let next = d.ready.front().copied().filter(|_| is_free && !copies_in)?;
+        let next = d.ready.first().copied().filter(|_| is_free && !copies_in)?;
         let may_begin = match self.policy.barrier {
             // Who joins while the others apply a step waits for its weights.
             Barrier::All => self.state.drafters_applying == 0,
@@ -67,6 +68,7 @@ impl Core {
 
     /// Applies the optimizer step whose microbatches are all trained.
     pub(super) fn apply(&mut self, out: &mut Actions) {
+        self.touched.run(Stage::Apply);
         match self.policy.barrier {
             Barrier::All => self.apply_to_all(out),
             Barrier::None => self.apply_to_each(out),
@@ -98,7 +100,7 @@ impl Core {
     }
 
     fn apply_to_each(&mut self, out: &mut Actions) {
-        let mut touched = Members::default();
+        let mut touched = self.touched.drafters.members();
         while let Some(i) = touched.next(&self.touched.drafters) {
             let drafter = DrafterId::from_index(i);
             let d = &self.state.drafters[i];

@@ -1,14 +1,14 @@
 //! Drafters take hidden states.
 
-use super::settle::take_out;
-use super::touched::{Members, Stage};
+use super::touched::Stage;
 use super::{Action, Actions, Core, Status};
 use crate::id::{DrafterId, MicrobatchId};
-use crate::policy::{Assignment, Placement, Queue, Release, Transport};
+use crate::policy::{Assignment, Dispatch, Placement, Queue, Release, Transport};
 
 impl Core {
     /// Lets drafters with room take what the policy prefers, longest idle first.
     pub(super) fn take(&mut self, out: &mut Actions) {
+        self.touched.run(Stage::Take);
         self.refresh_idle();
         let mut i = 0;
         while let Some(&drafter) = self.state.idle_drafters.get(i) {
@@ -21,7 +21,7 @@ impl Core {
             };
             self.hand_over(drafter, id, out);
             if !self.has_room(drafter) {
-                take_out(&mut self.state.idle_drafters, i);
+                self.state.idle_drafters.remove(i);
             }
             if i > 0 {
                 // Who declined what was there may want what is there now.
@@ -36,18 +36,18 @@ impl Core {
         if has_own && !self.touched.drafters.contains(drafter.index()) {
             return None;
         }
-        self.dispatch.pick(drafter, &self.view())
+        self.policy.queue.pick(drafter, &self.view())
     }
 
     /// Keeps the list of drafters with room, in the order in which they got it.
     fn refresh_idle(&mut self) {
-        let mut touched = Members::default();
+        let mut touched = self.touched.drafters.members();
         while let Some(d) = touched.next(&self.touched.drafters) {
             let drafter = DrafterId::from_index(d);
             let idle = &self.state.idle_drafters;
-            let listed = !idle.is_empty() && idle.contains(&drafter);
+            let listed = idle.contains(&drafter);
             match (self.has_room(drafter), listed) {
-                (true, false) => self.state.idle_drafters.push_back(drafter),
+                (true, false) => self.state.idle_drafters.push(drafter),
                 (false, true) => self.state.idle_drafters.retain(|&i| i != drafter),
                 (true, true) | (false, false) => {}
             }
@@ -64,8 +64,7 @@ impl Core {
             self.view().may_take(drafter, id),
             "a policy picks what is legal"
         );
-        let memo = self.dispatch.taken(id, &self.view());
-        self.state.memo = memo;
+        self.state.memo = self.policy.queue.taken(id, &self.view());
         self.leave_lane(id);
         self.forget_untaken(id);
         let is_ahead = self.plan.is_composed() && self.plan.step_of[id.index()] > self.state.step;
@@ -74,7 +73,7 @@ impl Core {
             self.touched.all_drafters();
         }
         self.touched.due(&[Stage::Deal]);
-        let bucket = self.plan.microbatch(id).bucket;
+        let bucket = self.state.lives[id.index()].bucket;
         let d = self.drafter_mut(drafter);
         d.taken += 1;
         d.window_buckets.insert(bucket);
@@ -93,18 +92,18 @@ impl Core {
     }
 
     pub(super) fn leave_lane(&mut self, id: MicrobatchId) {
-        let lane = self.dispatch.lane(id, &self.view());
+        let lane = self.policy.queue.lane(id, &self.view());
         let lane = &mut self.state.lanes[lane];
-        let left = if lane.front() == Some(&id) {
-            lane.pop_front()
+        if lane.first() == Some(&id) {
+            lane.pop();
         } else {
             // Dealt to an inbox, or not the first of its lane.
-            self.state.lanes.iter_mut().find_map(|lane| {
+            let left = self.state.lanes.iter_mut().find_map(|lane| {
                 let at = lane.iter().position(|&waiting| waiting == id)?;
-                lane.remove(at)
-            })
-        };
-        assert_eq!(left, Some(id), "what waits stands in a lane");
+                Some(lane.remove(at))
+            });
+            assert_eq!(left, Some(id), "what waits stands in a lane");
+        }
         self.state.waiting -= 1;
     }
 

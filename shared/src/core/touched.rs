@@ -7,7 +7,7 @@ use super::{Core, DrafterState, TargetState};
 use crate::id::{DrafterId, TargetId};
 
 /// A stage of settling. They run in this order, round and round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
     /// Slots are granted to hidden states that targets hold.
     Admit,
@@ -61,6 +61,7 @@ impl Touched {
     }
 
     /// A new event begins.
+    #[inline]
     pub(super) fn clear(&mut self) {
         self.due = 0;
         self.targets.clear();
@@ -80,14 +81,16 @@ impl Touched {
         self.due != 0
     }
 
-    /// Whether a stage is due; it is due no more.
+    /// Whether a stage is due.
     #[inline]
-    pub(super) fn take_due(&mut self, stage: Stage) -> bool {
-        let is_due = self.due & stage.bit() != 0;
-        if is_due {
-            self.due &= !stage.bit();
-        }
-        is_due
+    pub(super) fn awaits(&self, stage: Stage) -> bool {
+        self.due & stage.bit() != 0
+    }
+
+    /// A stage is run now, and due no more until something it reads changes.
+    #[inline]
+    pub(super) fn run(&mut self, stage: Stage) {
+        self.due &= !stage.bit();
     }
 
     /// Anything may have become possible for anybody.
@@ -106,12 +109,14 @@ impl Touched {
 
 impl Core {
     /// A target that changes.
+    #[inline]
     pub(super) fn target_mut(&mut self, target: TargetId) -> &mut TargetState {
         self.touched.targets.insert(target.index());
         &mut self.state.targets[target.index()]
     }
 
     /// A drafter that changes.
+    #[inline]
     pub(super) fn drafter_mut(&mut self, drafter: DrafterId) -> &mut DrafterState {
         self.touched.drafters.insert(drafter.index());
         &mut self.state.drafters[drafter.index()]
@@ -128,56 +133,79 @@ impl Core {
     }
 }
 
-/// A set of workers of one kind: a bit each.
+/// A set of workers of one kind: a bit each. The workers of one box have their word at hand.
 #[derive(Clone, Debug)]
 pub(super) struct WorkerSet {
-    words: Vec<u64>,
+    first: u64,
+    more: Vec<u64>,
     workers: usize,
 }
 
 impl WorkerSet {
     fn new(workers: usize) -> Self {
         Self {
-            words: vec![0; workers.div_ceil(64)],
+            first: 0,
+            more: vec![0; workers.div_ceil(64).saturating_sub(1)],
             workers,
         }
     }
 
+    #[inline]
     fn clear(&mut self) {
-        match &mut self.words[..] {
-            // One box: no call for one word.
-            [word] => *word = 0,
-            words => words.fill(0),
+        self.first = 0;
+        if !self.more.is_empty() {
+            self.more.fill(0);
         }
     }
 
     pub(super) fn fill(&mut self) {
-        self.words.fill(u64::MAX);
+        self.first = u64::MAX;
+        self.more.fill(u64::MAX);
         let rest = self.workers % 64;
-        if let Some(last) = self.words.last_mut().filter(|_| rest > 0) {
+        if rest > 0 {
+            let last = self.more.last_mut().unwrap_or(&mut self.first);
             *last = (1 << rest) - 1;
         }
     }
 
+    #[inline]
     fn insert(&mut self, worker: usize) {
-        self.words[worker / 64] |= 1 << (worker % 64);
+        let bit = 1 << (worker % 64);
+        match (worker / 64).checked_sub(1) {
+            None => self.first |= bit,
+            Some(more) => self.more[more] |= bit,
+        }
     }
 
+    #[inline]
     pub(super) fn contains(&self, worker: usize) -> bool {
-        self.words[worker / 64] & (1 << (worker % 64)) != 0
+        let word = match (worker / 64).checked_sub(1) {
+            None => self.first,
+            Some(more) => self.more[more],
+        };
+        word & (1 << (worker % 64)) != 0
     }
 
     /// Its members, lowest first.
     fn iter(&self) -> impl Iterator<Item = usize> {
-        let mut members = Members::default();
+        let mut members = self.members();
         std::iter::from_fn(move || members.next(self))
+    }
+
+    /// Goes through it while others may change it.
+    #[inline]
+    pub(super) fn members(&self) -> Members {
+        Members {
+            left: self.first,
+            words: 0,
+        }
     }
 }
 
-/// Goes through a set, lowest first, while others may change it: a word's members are those it had when the word was reached.
-#[derive(Default)]
+/// Goes through a set, lowest first: a word's members are those it had when the word was reached.
 pub(super) struct Members {
     left: u64,
+    /// Words gone through.
     words: usize,
 }
 
@@ -185,12 +213,12 @@ impl Members {
     #[inline]
     pub(super) fn next(&mut self, set: &WorkerSet) -> Option<usize> {
         while self.left == 0 {
-            self.left = *set.words.get(self.words)?;
+            self.left = *set.more.get(self.words)?;
             self.words += 1;
         }
         let bit = self.left.trailing_zeros() as usize;
         self.left &= self.left - 1;
-        Some((self.words - 1) * 64 + bit)
+        Some(self.words * 64 + bit)
     }
 }
 

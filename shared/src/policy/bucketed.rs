@@ -3,7 +3,7 @@
 //! Better mixing than one queue, and no guarantee: what is not there cannot be taken.
 
 use super::dispatch::{Dispatch, View};
-use super::{Policy, Queue, Take};
+use super::{Policy, Take};
 use crate::core::Memo;
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
@@ -13,16 +13,12 @@ use crate::plan::Plan;
 pub(super) struct Bucketed;
 
 impl Dispatch for Bucketed {
-    fn queue(&self) -> Queue {
-        Queue::Bucketed
-    }
-
     fn lanes(&self, plan: &Plan, _policy: &Policy) -> usize {
         usize::from(plan.buckets)
     }
 
     fn lane(&self, microbatch: MicrobatchId, view: &View<'_>) -> usize {
-        view.plan.microbatch(microbatch).bucket.index()
+        view.bucket(microbatch).index()
     }
 
     fn pick(&self, drafter: DrafterId, view: &View<'_>) -> Option<MicrobatchId> {

@@ -4,7 +4,7 @@
 //! timing. With shared assignment whoever is free takes the earliest one that is there.
 
 use super::dispatch::{Dispatch, View};
-use super::{Assignment, Policy, Queue};
+use super::{Assignment, Policy};
 use crate::core::Status;
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
@@ -14,10 +14,6 @@ use crate::plan::Plan;
 pub(super) struct Composed;
 
 impl Dispatch for Composed {
-    fn queue(&self) -> Queue {
-        Queue::Composed
-    }
-
     fn lanes(&self, _plan: &Plan, _policy: &Policy) -> usize {
         1
     }

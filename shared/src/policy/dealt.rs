@@ -3,8 +3,8 @@
 //! Two trainers of the field work like this: one pauses its producers by a watermark on samples in flight and deals a window as soon as
 //! it is complete, the other caps the pool and looks at it at intervals.
 
+use super::Policy;
 use super::dispatch::{Dispatch, View};
-use super::{Policy, Queue};
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
 
@@ -13,10 +13,6 @@ use crate::plan::Plan;
 pub(super) struct Dealt;
 
 impl Dispatch for Dealt {
-    fn queue(&self) -> Queue {
-        Queue::Dealt
-    }
-
     /// The pool, then an inbox a drafter.
     fn lanes(&self, _plan: &Plan, policy: &Policy) -> usize {
         1 + usize::from(policy.drafters)

@@ -3,17 +3,13 @@
 use super::{Policy, Queue, bucketed, composed, dealt, fifo, per_drafter};
 use crate::core::{Memo, State, Status};
 use crate::draw::{Seed, Stream};
-use crate::id::{DrafterId, MicrobatchId};
+use crate::id::{BucketId, DrafterId, MicrobatchId};
 use crate::plan::Plan;
-use std::fmt::Debug;
 
 /// How hidden states wait and who takes which. It prefers; the core has the last word on what is legal.
 ///
 /// Implementations hold no state of their own: what they must remember is a [`Memo`], which the core keeps. Asking changes nothing.
-pub trait Dispatch: Debug + Sync {
-    /// The choice in a policy file that stands for it.
-    fn queue(&self) -> Queue;
-
+pub trait Dispatch {
     /// The number of lanes in which hidden states wait.
     fn lanes(&self, plan: &Plan, policy: &Policy) -> usize;
 
@@ -39,24 +35,47 @@ pub trait Dispatch: Debug + Sync {
     }
 }
 
-/// All disciplines. A new one is a file in this folder and a line here.
-pub fn registry() -> [&'static dyn Dispatch; 5] {
-    [
-        &fifo::Fifo,
-        &per_drafter::PerDrafter,
-        &bucketed::Bucketed,
-        &composed::Composed,
-        &dealt::Dealt,
-    ]
+/// The registry of all disciplines: asks the one that a choice in a policy file names. A new one is a file in this folder and a line here.
+macro_rules! ask {
+    ($queue:expr, $question:ident($($argument:expr),*)) => {
+        match $queue {
+            Queue::Fifo => fifo::Fifo.$question($($argument),*),
+            Queue::PerDrafter => per_drafter::PerDrafter.$question($($argument),*),
+            Queue::Bucketed => bucketed::Bucketed.$question($($argument),*),
+            Queue::Composed => composed::Composed.$question($($argument),*),
+            Queue::Dealt => dealt::Dealt.$question($($argument),*),
+        }
+    };
 }
 
-impl Queue {
-    /// The discipline that this choice names.
-    pub fn dispatch(self) -> &'static dyn Dispatch {
-        registry()
-            .into_iter()
-            .find(|d| d.queue() == self)
-            .expect("every queue has a discipline in the registry")
+/// A choice stands for the discipline that it names.
+impl Dispatch for Queue {
+    fn lanes(&self, plan: &Plan, policy: &Policy) -> usize {
+        ask!(self, lanes(plan, policy))
+    }
+
+    #[inline]
+    fn lane(&self, microbatch: MicrobatchId, view: &View<'_>) -> usize {
+        ask!(self, lane(microbatch, view))
+    }
+
+    #[inline]
+    fn consignee(&self, microbatch: MicrobatchId, view: &View<'_>) -> Option<DrafterId> {
+        ask!(self, consignee(microbatch, view))
+    }
+
+    #[inline]
+    fn pick(&self, drafter: DrafterId, view: &View<'_>) -> Option<MicrobatchId> {
+        ask!(self, pick(drafter, view))
+    }
+
+    #[inline]
+    fn taken(&self, microbatch: MicrobatchId, view: &View<'_>) -> Memo {
+        ask!(self, taken(microbatch, view))
+    }
+
+    fn deal(&self, view: &View<'_>) -> Vec<DrafterId> {
+        ask!(self, deal(view))
     }
 }
 
@@ -94,9 +113,14 @@ impl View<'_> {
         self.state.lives[microbatch.index()].status
     }
 
+    /// The bucket of a microbatch.
+    pub fn bucket(&self, microbatch: MicrobatchId) -> BucketId {
+        self.state.lives[microbatch.index()].bucket
+    }
+
     /// The head of a lane.
     pub fn head(&self, lane: usize) -> Option<MicrobatchId> {
-        self.state.lanes[lane].front().copied()
+        self.state.lanes[lane].first().copied()
     }
 
     /// Microbatches of one optimizer step over all drafters that are there.

@@ -2,8 +2,8 @@
 //!
 //! The simplest discipline, and the one to copy for a new one.
 
+use super::Policy;
 use super::dispatch::{Dispatch, View};
-use super::{Policy, Queue};
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
 
@@ -12,10 +12,6 @@ use crate::plan::Plan;
 pub(super) struct Fifo;
 
 impl Dispatch for Fifo {
-    fn queue(&self) -> Queue {
-        Queue::Fifo
-    }
-
     fn lanes(&self, _plan: &Plan, _policy: &Policy) -> usize {
         1
     }

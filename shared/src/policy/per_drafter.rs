@@ -1,7 +1,7 @@
 //! One queue a drafter; microbatch i belongs to drafter i mod M, whoever of its queue is free or not.
 
+use super::Policy;
 use super::dispatch::{Dispatch, View};
-use super::{Policy, Queue};
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
 
@@ -10,10 +10,6 @@ use crate::plan::Plan;
 pub(super) struct PerDrafter;
 
 impl Dispatch for PerDrafter {
-    fn queue(&self) -> Queue {
-        Queue::PerDrafter
-    }
-
     fn lanes(&self, _plan: &Plan, policy: &Policy) -> usize {
         usize::from(policy.drafters)
     }

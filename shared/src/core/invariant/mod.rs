@@ -2,7 +2,9 @@
 //!
 //! The state keeps sums so that decisions are cheap. Here each sum is taken again from the single microbatches and workers.
 
-use super::{Actions, Core, DrafterState, Life, Phase, Presence, State, Status, TargetTask, Use};
+use super::{
+    Actions, Core, DrafterState, Life, Phase, Presence, Slot, State, Status, TargetTask, Use,
+};
 use crate::id::{Bytes, DrafterId, MicrobatchId, TargetId};
 use crate::policy::{Assignment, Barrier, Queue};
 
@@ -117,7 +119,7 @@ fn counts_untaken(core: &Core) -> bool {
     for (id, _) in lives(state).filter(|(_, life)| life.status.is_untaken()) {
         of_bucket[core.plan().microbatch(id).bucket.index()] += 1;
         if core.policy().queue == Queue::PerDrafter
-            && let Some(drafter) = core.dispatch.consignee(id, &core.view())
+            && let Some(drafter) = core.consignee(id)
         {
             of_drafter[drafter.index()] += 1;
         }
@@ -136,10 +138,12 @@ fn counts_slots(core: &Core) -> bool {
     let hs = &core.state().hs;
     let used = |pick: &dyn Fn(MicrobatchId, &Life) -> bool| -> Use {
         let mut used = Use::default();
-        let in_slots = lives(core.state()).filter(|(_, life)| life.has_slot);
+        let in_slots = lives(core.state()).filter(|(_, life)| life.has_slot());
         in_slots
             .filter(|&(id, life)| pick(id, life))
-            .for_each(|(id, _)| used.add(core.plan().microbatch(id).bytes));
+            .for_each(|(id, _)| {
+                used.add(core.plan().microbatch(id).bytes);
+            });
         used
     };
     let bucket = |id| core.plan().microbatch(id).bucket.index();
@@ -148,7 +152,7 @@ fn counts_slots(core: &Core) -> bool {
     hs.slots == used(&|_, _| true)
         && by_bucket.all(|(b, &there)| there == used(&|id, _| bucket(id) == b))
         && by_drafter.all(|(d, &there)| {
-            there == used(&|_, life| life.slot_of == Some(DrafterId::from_index(d)))
+            there == used(&|_, life| life.slot == Slot::Of(DrafterId::from_index(d)))
         })
 }
 
@@ -162,16 +166,16 @@ fn respects_caps(core: &Core) -> bool {
 
 fn what_waits_has_a_slot(core: &Core) -> bool {
     core.state().lives.iter().all(|life| match life.status {
-        Status::Staging | Status::Queued => life.has_slot,
+        Status::Staging | Status::Queued => life.has_slot(),
         Status::Forwarding => {
-            life.has_slot == (core.policy().admission == crate::policy::Admission::Reserve)
+            life.has_slot() == (core.policy().admission == crate::policy::Admission::Reserve)
         }
         Status::Held | Status::Fetching | Status::Ready | Status::Training => true,
         Status::Pending
         | Status::Trained
         | Status::Committed
         | Status::Failed
-        | Status::Skipped => !life.has_slot,
+        | Status::Skipped => !life.has_slot(),
     })
 }
 
@@ -264,7 +268,7 @@ fn windows_add_up(core: &Core) -> bool {
         let taken = d
             .trained
             .iter()
-            .chain(&d.ready)
+            .chain(d.ready.iter())
             .chain(&d.training)
             .chain(&d.fetching);
         let buckets = taken.clone().map(|&id| core.plan().microbatch(id).bucket);

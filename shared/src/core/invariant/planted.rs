@@ -1,7 +1,7 @@
 //! The test of the tests: each broken promise is reported, by its name.
 
 use super::{RULES, check};
-use crate::core::{Actions, Core, Event, Life, Outcome, Phase, State, Status, TargetTask};
+use crate::core::{Actions, Core, Event, Life, Outcome, Phase, Slot, State, Status, TargetTask};
 use crate::draw::Seed;
 use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, StepId, TargetId};
 use crate::plan::{Edges, FormationBuilder, MixRule, OrderSpec, Ordering, Plan, Tail};
@@ -146,9 +146,7 @@ const PLANTS: [Plant; 23] = [
         s.lanes.iter_mut().for_each(|lane| lane.clear());
     }),
     ("in the order in which they came", |s| {
-        s.lanes
-            .iter_mut()
-            .for_each(|lane| lane.make_contiguous().reverse());
+        s.lanes.iter_mut().for_each(|lane| lane.reverse());
     }),
     ("in no other", |s| s.drafters[0].training = None),
     ("in no other", |s| {
@@ -170,8 +168,10 @@ const PLANTS: [Plant; 23] = [
     ("and their buckets", |s| s.step_trained += 1),
     ("workers and links have begun", |s| s.in_flight -= 1),
     ("not yet counted out", |s| s.samples_in_flight += 1),
-    ("listed once", |s| s.idle_drafters.extend([DrafterId(1); 2])),
-    ("listed once", |s| s.holding.push_back(TargetId(0))),
+    ("listed once", |s| {
+        s.idle_drafters = [DrafterId(1); 2].into_iter().collect()
+    }),
+    ("listed once", |s| s.holding.push(TargetId(0))),
     ("as many as counted", |s| s.drafters_present += 1),
     ("as many as counted", |s| s.drafters_training += 1),
     ("nothing is left", |s| {
@@ -182,8 +182,7 @@ const PLANTS: [Plant; 23] = [
 ];
 
 fn release(life: &mut Life) {
-    life.has_slot = false;
-    life.slot_of = None;
+    life.slot = Slot::None;
 }
 
 #[test]
