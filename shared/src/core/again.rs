@@ -123,10 +123,15 @@ impl Core {
 
     /// Makes way when all that is left waits for work that cannot begin, and nothing is in flight any more: gives up the latest hidden
     /// states that hold what it lacks, a slot or a target. Without faults this never happens.
+    #[inline]
     pub(super) fn break_standstill(&mut self, out: &mut Actions) -> bool {
+        self.state.in_flight == 0 && self.make_way(out)
+    }
+
+    fn make_way(&mut self, out: &mut Actions) -> bool {
         let state = &self.state;
         let nobody_trains = state.drafters_present == 0;
-        if state.in_flight > 0 || state.wake.is_some() || state.paused || nobody_trains {
+        if state.wake.is_some() || state.paused || nobody_trains {
             return false;
         }
         let given_up = match self.policy.queue {

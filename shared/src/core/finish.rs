@@ -5,15 +5,22 @@ use crate::id::{DrafterId, MicrobatchId, TargetId};
 
 impl Core {
     /// Tells everybody to stop once nothing is left to do, or nothing is in flight any more after a stop was asked for.
+    #[inline]
     pub(super) fn finish(&mut self, out: &mut Actions) {
-        let is_done = match self.state.phase {
+        if self.state.in_flight == 0 && self.is_done() {
+            self.stop_all(out);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        match self.state.phase {
             Phase::Draining => true,
             Phase::Running | Phase::Closing => self.state.open == 0,
             Phase::New | Phase::Finished => false,
-        };
-        if !is_done || self.state.in_flight > 0 {
-            return;
         }
+    }
+
+    fn stop_all(&mut self, out: &mut Actions) {
         self.touched.everything();
         self.skip_the_rest(out);
         self.state.phase = Phase::Finished;

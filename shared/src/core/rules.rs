@@ -56,6 +56,7 @@ impl Core {
     }
 
     /// Whether a drafter has room for one more, whatever it is.
+    #[inline]
     pub(super) fn has_room(&self, drafter: DrafterId) -> bool {
         let d = &self.state.drafters[drafter.index()];
         let prefetch = usize::from(self.policy.prefetch);
@@ -207,6 +208,7 @@ impl View<'_> {
 
 /// Whether the rules allow `drafter` to take a waiting microbatch now: its window and step have room, and the mixing rule, where it
 /// acts on taking, stays within reach.
+#[inline]
 pub fn may_take(view: &View<'_>, drafter: DrafterId, id: MicrobatchId) -> bool {
     if view.plan.is_composed() {
         return may_take_of_plan(view, id);
@@ -230,6 +232,7 @@ pub fn may_take(view: &View<'_>, drafter: DrafterId, id: MicrobatchId) -> bool {
 
 /// Of the step under way anything may be taken; of the next one, what is prefetched. Under shared assignment that must not keep a
 /// drafter from what the step under way still holds.
+#[inline(never)]
 fn may_take_of_plan(view: &View<'_>, id: MicrobatchId) -> bool {
     let now = view.state.step;
     let step = view.plan.step_of[id.index()];

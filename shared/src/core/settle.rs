@@ -8,6 +8,7 @@ use crate::policy::{Admission, Dispatch, Input, Queue};
 use crate::time::{Span, Time};
 
 impl Core {
+    #[inline]
     pub(super) fn settle(&mut self, out: &mut Actions) {
         if self.state.phase == Phase::Closing && !self.has_begun_step() {
             self.state.phase = Phase::Draining;
@@ -20,6 +21,7 @@ impl Core {
     }
 
     /// Runs the stages round and round until none is due.
+    #[inline]
     fn run_stages(&mut self, out: &mut Actions) {
         loop {
             while self.touched.is_due() {

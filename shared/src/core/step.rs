@@ -10,8 +10,7 @@ impl Core {
     pub(super) fn train(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Train);
         let mut touched = self.touched.drafters.members();
-        while let Some(i) = touched.next(&self.touched.drafters) {
-            let drafter = DrafterId::from_index(i);
+        while let Some(drafter) = touched.next(&self.touched.drafters).map(DrafterId) {
             if let Some(id) = self.next_training(drafter) {
                 self.begin_training(drafter, id, out);
             }
@@ -101,15 +100,14 @@ impl Core {
 
     fn apply_to_each(&mut self, out: &mut Actions) {
         let mut touched = self.touched.drafters.members();
-        while let Some(i) = touched.next(&self.touched.drafters) {
-            let drafter = DrafterId::from_index(i);
-            let d = &self.state.drafters[i];
+        while let Some(drafter) = touched.next(&self.touched.drafters).map(DrafterId) {
+            let d = &self.state.drafters[drafter.index()];
             let idle = d.is_present() && d.training.is_none() && !d.applying;
             if !idle || d.trained.is_empty() || !self.share_is_done(drafter) {
                 continue;
             }
             let step = StepId(d.own_steps);
-            self.state.drafters[i].applying = true;
+            self.state.drafters[drafter.index()].applying = true;
             self.state.drafters_applying += 1;
             self.state.in_flight += 1;
             out.push(Action::Apply {

@@ -42,8 +42,7 @@ impl Core {
     /// Keeps the list of drafters with room, in the order in which they got it.
     fn refresh_idle(&mut self) {
         let mut touched = self.touched.drafters.members();
-        while let Some(d) = touched.next(&self.touched.drafters) {
-            let drafter = DrafterId::from_index(d);
+        while let Some(drafter) = touched.next(&self.touched.drafters).map(DrafterId) {
             let idle = &self.state.idle_drafters;
             let listed = idle.contains(&drafter);
             match (self.has_room(drafter), listed) {

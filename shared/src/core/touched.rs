@@ -94,6 +94,7 @@ impl Touched {
     }
 
     /// Anything may have become possible for anybody.
+    #[cold]
     pub(super) fn everything(&mut self) {
         self.due(&Stage::ALL);
         self.targets.fill();
@@ -101,6 +102,7 @@ impl Touched {
     }
 
     /// What all drafters depend on has changed: the step, or the work that is left.
+    #[inline(never)]
     pub(super) fn all_drafters(&mut self) {
         self.due(&[Stage::Deal, Stage::Take, Stage::Train, Stage::Apply]);
         self.drafters.fill();
@@ -124,12 +126,12 @@ impl Core {
 
     /// Targets whose activity the last event may have changed; all others do what they did.
     pub fn touched_targets(&self) -> impl Iterator<Item = TargetId> {
-        self.touched.targets.iter().map(TargetId::from_index)
+        self.touched.targets.iter().map(TargetId)
     }
 
     /// Drafters whose activity the last event may have changed; all others do what they did.
     pub fn touched_drafters(&self) -> impl Iterator<Item = DrafterId> {
-        self.touched.drafters.iter().map(DrafterId::from_index)
+        self.touched.drafters.iter().map(DrafterId)
     }
 }
 
@@ -158,6 +160,8 @@ impl WorkerSet {
         }
     }
 
+    /// All are members.
+    #[inline(never)]
     pub(super) fn fill(&mut self) {
         self.first = u64::MAX;
         self.more.fill(u64::MAX);
@@ -187,7 +191,7 @@ impl WorkerSet {
     }
 
     /// Its members, lowest first.
-    fn iter(&self) -> impl Iterator<Item = usize> {
+    fn iter(&self) -> impl Iterator<Item = u16> {
         let mut members = self.members();
         std::iter::from_fn(move || members.next(self))
     }
@@ -206,19 +210,19 @@ impl WorkerSet {
 pub(super) struct Members {
     left: u64,
     /// Words gone through.
-    words: usize,
+    words: u16,
 }
 
 impl Members {
     #[inline]
-    pub(super) fn next(&mut self, set: &WorkerSet) -> Option<usize> {
+    pub(super) fn next(&mut self, set: &WorkerSet) -> Option<u16> {
         while self.left == 0 {
-            self.left = *set.more.get(self.words)?;
+            self.left = *set.more.get(usize::from(self.words))?;
             self.words += 1;
         }
-        let bit = self.left.trailing_zeros() as usize;
+        let bit = self.left.trailing_zeros() as u16;
         self.left &= self.left - 1;
-        Some(self.words * 64 + bit)
+        Some(self.words << 6 | bit)
     }
 }
 

@@ -24,8 +24,8 @@ impl Dispatch for Bucketed {
     fn pick(&self, drafter: DrafterId, view: &View<'_>) -> Option<MicrobatchId> {
         let lanes = view.state.lanes.len();
         let from = view.memo().cursor as usize;
-        let mut heads = (from..lanes)
-            .chain(0..from)
+        let mut heads = (from..from + lanes)
+            .map(|lane| if lane < lanes { lane } else { lane - lanes })
             .filter_map(|lane| Some((lane, view.head(lane)?)))
             .filter(|&(_, head)| view.may_take(drafter, head));
         match view.policy.take {
