@@ -116,7 +116,7 @@ impl Core {
     /// Moves a drafter's cursor to its next microbatch of the plan, at `from` or after it.
     pub(super) fn advance_cursor(&mut self, drafter: DrafterId, from: u32) {
         if self.plan.is_composed() && self.policy.assignment == Assignment::Fixed {
-            let next = self.view().cursor_after(from, drafter);
+            let next = self.cursor_after(from, drafter);
             self.state.drafters[drafter.index()].cursor = next;
         }
     }

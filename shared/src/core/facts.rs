@@ -149,7 +149,7 @@ impl Core {
 
     /// Hidden states begin to wait for a drafter.
     fn arrive(&mut self, id: MicrobatchId) {
-        let lane = self.policy.queue.lane(id, &self.view());
+        let lane = self.policy.queue.lane(id, self);
         let life = &mut self.state.lives[id.index()];
         life.status = Status::Queued;
         life.ticket = self.state.tickets;
@@ -310,16 +310,5 @@ impl Core {
             self.state.idle_targets.push(target);
             self.touched.due(&[Stage::Feed]);
         }
-    }
-
-    /// The drafter that will train on a microbatch, where the policy knows it.
-    #[inline]
-    pub(super) fn consignee(&self, id: MicrobatchId) -> Option<DrafterId> {
-        self.policy.queue.consignee(id, &self.view())
-    }
-
-    #[inline]
-    pub(super) fn status(&self, id: MicrobatchId) -> Status {
-        self.state.lives[id.index()].status
     }
 }

@@ -34,11 +34,12 @@ mod state;
 mod step;
 mod take;
 mod touched;
+mod view;
 
 use crate::draw::Seed;
 use crate::id::{DrafterId, StepId, TargetId};
 use crate::plan::Plan;
-use crate::policy::{Dispatch, Policy, Queue, View};
+use crate::policy::{Dispatch, Policy, Queue};
 use crate::time::Time;
 use caps::Caps;
 use std::collections::BTreeSet;
@@ -52,7 +53,6 @@ pub use caps::Most;
 pub use event::{Event, Group, Outcome};
 pub use invariant::check;
 pub use line::Line;
-pub use rules::may_take;
 pub use stall::{Stall, Wait};
 pub use state::{
     DrafterState, HsUse, Life, Memo, Phase, Presence, Slot, State, Status, TargetState, TargetTask,
@@ -92,11 +92,7 @@ impl Core {
         );
         let state = State::new(&plan, &policy, policy.queue.lanes(&plan, &policy));
         let caps = Caps::of(&policy);
-        let touched = Touched::new(
-            state.targets.len(),
-            state.drafters.len(),
-            policy.queue == Queue::Dealt,
-        );
+        let touched = Touched::new(state.targets.len(), state.drafters.len());
         let mut core = Self {
             plan,
             policy,
@@ -134,21 +130,25 @@ impl Core {
     }
 
     /// Whether every worker was told to stop.
+    #[inline]
     pub fn is_finished(&self) -> bool {
         self.state.phase == Phase::Finished
     }
 
     /// The work.
+    #[inline]
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
     /// The choices.
+    #[inline]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
     /// What happened so far.
+    #[inline]
     pub fn state(&self) -> &State {
         &self.state
     }
@@ -159,6 +159,7 @@ impl Core {
     }
 
     /// Microbatches a drafter accumulates in one optimizer step.
+    #[inline]
     pub fn grad_accum(&self) -> u32 {
         self.grad_accum
     }
@@ -166,18 +167,6 @@ impl Core {
     /// The optimizer step under way.
     pub fn step(&self) -> StepId {
         self.state.step
-    }
-
-    /// What a policy sees.
-    #[inline]
-    pub fn view(&self) -> View<'_> {
-        View {
-            plan: &self.plan,
-            policy: &self.policy,
-            state: &self.state,
-            grad_accum: self.grad_accum,
-            seed: self.seed,
-        }
     }
 }
 

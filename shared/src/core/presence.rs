@@ -106,7 +106,7 @@ impl Core {
             self.state.lanes.iter_mut().for_each(Line::clear);
             waiting.sort_unstable_by_key(|id| self.state.lives[id.index()].ticket);
             for id in waiting {
-                let lane = self.policy.queue.lane(id, &self.view());
+                let lane = self.policy.queue.lane(id, self);
                 self.state.lanes[lane].push(id);
             }
         }

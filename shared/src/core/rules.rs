@@ -2,7 +2,7 @@
 
 use super::{Core, DrafterState, Phase, Presence, TargetTask};
 use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, TargetId};
-use crate::policy::{Admission, Assignment, Barrier, Enforce, Input, Queue, View};
+use crate::policy::{Admission, Assignment, Barrier, Enforce, Input, Queue};
 
 impl Core {
     /// Whether a slot for these hidden states would stay under every cap.
@@ -90,7 +90,6 @@ impl Core {
         match self.policy.assignment {
             Assignment::Shared => self.state.step_taken < step.microbatches.len() as u32,
             Assignment::Fixed => self
-                .view()
                 .next_of_plan(drafter)
                 .is_some_and(|id| self.is_of_this_step(id)),
         }
@@ -108,9 +107,9 @@ impl Core {
             Assignment::Fixed => {
                 d.trained.len() as u32 + u32::from(d.training.is_some()) >= self.grad_accum
             }
-            Assignment::Shared => d.held() == 0 && self.state.step_taken >= self.view().window(),
+            Assignment::Shared => d.held() == 0 && self.state.step_taken >= self.window(),
         };
-        is_full || d.held() == 0 && !self.view().could_come(drafter)
+        is_full || d.held() == 0 && !self.could_come(drafter)
     }
 
     /// Whether the step under way has all the microbatches it will get, all trained.
@@ -126,7 +125,7 @@ impl Core {
         match self.policy.assignment {
             Assignment::Fixed => drafters().all(|d| self.share_is_done(d)),
             Assignment::Shared => {
-                self.state.step_trained >= self.view().window()
+                self.state.step_trained >= self.window()
                     || drafters().all(|d| self.share_is_done(d))
             }
         }
@@ -140,7 +139,7 @@ impl Core {
     }
 }
 
-impl View<'_> {
+impl Core {
     /// The drafter that will train a microbatch which is `planned` for one: the one in whose memory or slot it is already, else the
     /// planned one while it is there, else the next one that is. With nobody there it stays with the planned one, who may come back.
     pub fn keeper(&self, id: MicrobatchId, planned: DrafterId) -> DrafterId {
@@ -204,60 +203,60 @@ impl View<'_> {
     pub fn all_arrived(&self) -> bool {
         self.state.untaken == self.state.waiting
     }
-}
 
-/// Whether the rules allow `drafter` to take a waiting microbatch now: its window and step have room, and the mixing rule, where it
-/// acts on taking, stays within reach.
-#[inline]
-pub fn may_take(view: &View<'_>, drafter: DrafterId, id: MicrobatchId) -> bool {
-    if view.plan.is_composed() {
-        return may_take_of_plan(view, id);
-    }
-    let d = &view.state.drafters[drafter.index()];
-    let has_space = match view.policy.assignment {
-        Assignment::Fixed => d.taken < view.grad_accum,
-        Assignment::Shared => view.state.step_taken < view.window(),
-    };
-    if view.state.phase == Phase::Closing {
-        let is_open = view.policy.barrier == Barrier::All || d.has_begun_window();
-        if !has_space || !is_open {
-            return false;
+    /// Whether the rules allow `drafter` to take a waiting microbatch now: its window and step have room, and the mixing rule, where it
+    /// acts on taking, stays within reach.
+    #[inline]
+    pub fn may_take(&self, drafter: DrafterId, id: MicrobatchId) -> bool {
+        if self.plan.is_composed() {
+            return self.may_take_of_plan(id);
         }
+        let d = &self.state.drafters[drafter.index()];
+        let has_space = match self.policy.assignment {
+            Assignment::Fixed => d.taken < self.grad_accum,
+            Assignment::Shared => self.state.step_taken < self.window(),
+        };
+        if self.state.phase == Phase::Closing {
+            let is_open = self.policy.barrier == Barrier::All || d.has_begun_window();
+            if !has_space || !is_open {
+                return false;
+            }
+        }
+        if self.policy.mix_enforce == Enforce::Take && self.policy.mix_window_min > 1 {
+            return has_space && self.keeps_mixing_within_reach(d, id);
+        }
+        has_space || self.policy.prefetch > 0
     }
-    if view.policy.mix_enforce == Enforce::Take && view.policy.mix_window_min > 1 {
-        return has_space && keeps_mixing_within_reach(view, d, id);
-    }
-    has_space || view.policy.prefetch > 0
-}
 
-/// Of the step under way anything may be taken; of the next one, what is prefetched. Under shared assignment that must not keep a
-/// drafter from what the step under way still holds.
-#[inline(never)]
-fn may_take_of_plan(view: &View<'_>, id: MicrobatchId) -> bool {
-    let now = view.state.step;
-    let step = view.plan.step_of[id.index()];
-    if step <= now {
-        return true;
+    /// Of the step under way anything may be taken; of the next one, what is prefetched. Under shared assignment that must not keep a
+    /// drafter from what the step under way still holds.
+    #[inline(never)]
+    fn may_take_of_plan(&self, id: MicrobatchId) -> bool {
+        let now = self.state.step;
+        let step = self.plan.step_of[id.index()];
+        if step <= now {
+            return true;
+        }
+        let is_next = step.0 == now.0 + 1 && self.state.phase != Phase::Closing;
+        let all_taken = || {
+            let planned = &self.plan.steps[now.index()].microbatches;
+            self.state.step_taken >= planned.len() as u32
+        };
+        is_next
+            && self.policy.prefetch > 0
+            && (self.policy.assignment == Assignment::Fixed || all_taken())
     }
-    let is_next = step.0 == now.0 + 1 && view.state.phase != Phase::Closing;
-    let all_taken = || {
-        let planned = &view.plan.steps[now.index()].microbatches;
-        view.state.step_taken >= planned.len() as u32
-    };
-    is_next
-        && view.policy.prefetch > 0
-        && (view.policy.assignment == Assignment::Fixed || all_taken())
-}
 
-/// After taking `id`, the rest of the window can still bring the distinct buckets that the rule asks for. When no work outside the
-/// window's buckets is left, the rule asks for nothing more.
-fn keeps_mixing_within_reach(view: &View<'_>, d: &DrafterState, id: MicrobatchId) -> bool {
-    let mut with = d.window_buckets;
-    with.insert(view.bucket(id));
-    let rest = view.grad_accum - d.taken - 1;
-    let untaken = view.state.untaken_of_bucket.iter().enumerate();
-    let mut others = untaken.filter(|&(bucket, &left)| {
-        left > 0 && !d.window_buckets.contains(BucketId::from_index(bucket))
-    });
-    with.count() + rest >= u32::from(view.policy.mix_window_min) || others.next().is_none()
+    /// After taking `id`, the rest of the window can still bring the distinct buckets that the rule asks for. When no work outside the
+    /// window's buckets is left, the rule asks for nothing more.
+    fn keeps_mixing_within_reach(&self, d: &DrafterState, id: MicrobatchId) -> bool {
+        let mut with = d.window_buckets;
+        with.insert(self.bucket(id));
+        let rest = self.grad_accum - d.taken - 1;
+        let untaken = self.state.untaken_of_bucket.iter().enumerate();
+        let mut others = untaken.filter(|&(bucket, &left)| {
+            left > 0 && !d.window_buckets.contains(BucketId::from_index(bucket))
+        });
+        with.count() + rest >= u32::from(self.policy.mix_window_min) || others.next().is_none()
+    }
 }

@@ -195,7 +195,10 @@ impl Core {
     /// Deals from the pool to the inboxes; where the pool is only looked at now and then, asks to be woken for it.
     fn deal(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Deal);
-        let receivers = self.policy.queue.deal(&self.view());
+        if self.policy.queue != Queue::Dealt {
+            return;
+        }
+        let receivers = self.policy.queue.deal(self);
         if receivers.is_empty() {
             return;
         }

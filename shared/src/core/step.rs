@@ -58,7 +58,7 @@ impl Core {
             match self.policy.assignment {
                 Assignment::Fixed => (d.trained.len() as u32) < self.grad_accum,
                 Assignment::Shared => {
-                    self.state.step_trained + self.state.drafters_training < self.view().window()
+                    self.state.step_trained + self.state.drafters_training < self.window()
                 }
             }
         };

@@ -36,7 +36,7 @@ impl Core {
         if has_own && !self.touched.drafters.contains(drafter.index()) {
             return None;
         }
-        self.policy.queue.pick(drafter, &self.view())
+        self.policy.queue.pick(drafter, self)
     }
 
     /// Keeps the list of drafters with room, in the order in which they got it.
@@ -59,11 +59,8 @@ impl Core {
             Status::Queued,
             "a policy picks among what waits"
         );
-        assert!(
-            self.view().may_take(drafter, id),
-            "a policy picks what is legal"
-        );
-        self.state.memo = self.policy.queue.taken(id, &self.view());
+        assert!(self.may_take(drafter, id), "a policy picks what is legal");
+        self.state.memo = self.policy.queue.taken(id, self);
         self.leave_lane(id);
         self.forget_untaken(id);
         let is_ahead = self.plan.is_composed() && self.plan.step_of[id.index()] > self.state.step;
@@ -86,12 +83,12 @@ impl Core {
     /// Whether the step under way has got all it takes.
     fn step_is_taken(&self) -> bool {
         let planned = self.plan.steps.get(self.state.step.index());
-        let size = planned.map_or_else(|| self.view().window(), |s| s.microbatches.len() as u32);
+        let size = planned.map_or_else(|| self.window(), |s| s.microbatches.len() as u32);
         self.state.step_taken >= size
     }
 
     pub(super) fn leave_lane(&mut self, id: MicrobatchId) {
-        let lane = self.policy.queue.lane(id, &self.view());
+        let lane = self.policy.queue.lane(id, self);
         let lane = &mut self.state.lanes[lane];
         if lane.first() == Some(&id) {
             lane.pop();

@@ -42,19 +42,14 @@ impl Stage {
 #[derive(Clone, Debug)]
 pub(super) struct Touched {
     due: u8,
-    /// Stages that this run's policy has.
-    possible: u8,
     pub(super) targets: WorkerSet,
     pub(super) drafters: WorkerSet,
 }
 
 impl Touched {
-    /// `deals` says whether there is a pool to deal from.
-    pub(super) fn new(targets: usize, drafters: usize, deals: bool) -> Self {
-        let all = Stage::ALL.iter().fold(0, |all, stage| all | stage.bit());
+    pub(super) fn new(targets: usize, drafters: usize) -> Self {
         Self {
             due: 0,
-            possible: if deals { all } else { all & !Stage::Deal.bit() },
             targets: WorkerSet::new(targets),
             drafters: WorkerSet::new(drafters),
         }
@@ -71,8 +66,7 @@ impl Touched {
     /// Makes stages due.
     #[inline]
     pub(super) fn due(&mut self, stages: &[Stage]) {
-        let bits = stages.iter().fold(0, |bits, stage| bits | stage.bit());
-        self.due |= bits & self.possible;
+        self.due |= stages.iter().fold(0, |bits, stage| bits | stage.bit());
     }
 
     /// Whether any stage is due.

@@ -3,7 +3,8 @@
 //! The simplest discipline, and the one to copy for a new one.
 
 use super::Policy;
-use super::dispatch::{Dispatch, View};
+use super::dispatch::Dispatch;
+use crate::core::Core;
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
 
@@ -16,11 +17,11 @@ impl Dispatch for Fifo {
         1
     }
 
-    fn lane(&self, _microbatch: MicrobatchId, _view: &View<'_>) -> usize {
+    fn lane(&self, _microbatch: MicrobatchId, _core: &Core) -> usize {
         0
     }
 
-    fn pick(&self, drafter: DrafterId, view: &View<'_>) -> Option<MicrobatchId> {
-        view.head(0).filter(|&head| view.may_take(drafter, head))
+    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
+        core.head(0).filter(|&head| core.may_take(drafter, head))
     }
 }

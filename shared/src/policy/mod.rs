@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub use check::{Finding, PolicyError, RunFacts, Severity, check};
 pub use devices::DeviceMap;
-pub use dispatch::{Dispatch, View};
+pub use dispatch::Dispatch;
 pub use preset::{Cap, Overrides, PRESETS, UnknownPreset, preset};
 
 /// How idle targets get their next microbatch.

@@ -371,8 +371,7 @@ fn cursors_are_exact(core: &Core) -> bool {
     let from = step.map_or(0, |step| step.microbatches.start);
     let mut drafters = state.drafters.iter().enumerate();
     !has_cursors
-        || drafters
-            .all(|(i, d)| d.cursor == core.view().cursor_after(from, DrafterId::from_index(i)))
+        || drafters.all(|(i, d)| d.cursor == core.cursor_after(from, DrafterId::from_index(i)))
 }
 
 fn the_end_is_clean(core: &Core) -> bool {
