@@ -90,7 +90,7 @@ impl Events {
         self.put(slot, at);
     }
 
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, slot: usize, at: u64) {
         let mut group = self.leaves + slot / WIDTH;
         self.groups[group].set(slot, at);

@@ -6,6 +6,7 @@ use crate::policy::{Assignment, Enforce, Queue};
 
 impl Core {
     /// An attempt failed: the microbatch is tried again, or given up and listed.
+    #[cold]
     pub(super) fn fail(&mut self, id: MicrobatchId) {
         let life = &mut self.state.lives[id.index()];
         life.attempts += 1;
@@ -26,6 +27,7 @@ impl Core {
     }
 
     /// Hidden states that no drafter has are lost, and will be made again in plan order.
+    #[cold]
     pub(super) fn begin_again(&mut self, id: MicrobatchId) {
         if self.status(id) == Status::Queued {
             self.leave_lane(id);
@@ -48,15 +50,14 @@ impl Core {
     }
 
     /// What was taken counts as untaken again.
+    #[cold]
     pub(super) fn untake(&mut self, drafter: DrafterId, id: MicrobatchId) {
         self.count_untaken(id, |count| *count += 1);
         let is_ahead = self.plan.is_composed() && self.plan.step_of[id.index()] > self.state.step;
         if !is_ahead {
             self.state.step_taken = self.state.step_taken.saturating_sub(1);
         }
-        let d = self.drafter_mut(drafter);
-        d.taken = d.taken.saturating_sub(1);
-        self.recount_window_buckets(drafter);
+        self.touched.drafters.insert(drafter.index());
     }
 
     pub(super) fn forget_untaken(&mut self, id: MicrobatchId) {
@@ -80,20 +81,6 @@ impl Core {
             change(&mut self.state.untaken_of_drafter[drafter.index()]);
             self.drafter_mut(drafter);
         }
-    }
-
-    pub(super) fn recount_window_buckets(&mut self, drafter: DrafterId) {
-        let d = &self.state.drafters[drafter.index()];
-        let taken = d
-            .trained
-            .iter()
-            .chain(d.ready.iter())
-            .chain(&d.training)
-            .chain(&d.fetching);
-        let buckets = taken
-            .map(|&id| self.state.lives[id.index()].bucket)
-            .collect();
-        self.state.drafters[drafter.index()].window_buckets = buckets;
     }
 
     pub(super) fn reset_cursors(&mut self) {
@@ -128,6 +115,7 @@ impl Core {
         self.state.in_flight == 0 && self.make_way(out)
     }
 
+    #[cold]
     fn make_way(&mut self, out: &mut Actions) -> bool {
         let state = &self.state;
         let nobody_trains = state.drafters_present == 0;

@@ -63,9 +63,8 @@ impl Core {
         out: &mut Actions,
     ) {
         let t = &self.state.targets[target.index()];
-        assert_eq!(
-            t.task,
-            TargetTask::Forward(id),
+        assert!(
+            t.task == TargetTask::Forward(id),
             "a forward ends once, after it began"
         );
         let is_lost = t.presence == Presence::Lost;
@@ -123,9 +122,8 @@ impl Core {
 
     fn stage_ended(&mut self, id: MicrobatchId, outcome: Outcome) {
         let life = &self.state.lives[id.index()];
-        assert_eq!(
-            life.status,
-            Status::Staging,
+        assert!(
+            life.status == Status::Staging,
             "a copy ends once, after it began"
         );
         let target = life.at_target.expect("staging starts at a target");
@@ -156,17 +154,19 @@ impl Core {
         self.state.tickets = self.state.tickets.wrapping_add(1);
         self.state.lanes[lane].push(id);
         self.state.waiting += 1;
-        self.touched.due(&[Stage::Deal, Stage::Take]);
+        self.touched.due(&[Stage::Deal]);
         if let Some(drafter) = self.consignee(id) {
-            self.drafter_mut(drafter);
+            self.touched.drafters.insert(drafter.index());
+        }
+        if !self.state.idle_drafters.is_empty() {
+            self.touched.due(&[Stage::Take]);
         }
     }
 
     fn fetch_ended(&mut self, drafter: DrafterId, id: MicrobatchId, outcome: Outcome) {
         let d = self.drafter_mut(drafter);
-        assert_eq!(
-            d.fetching.take(),
-            Some(id),
+        assert!(
+            d.fetching.take() == Some(id),
             "a fetch ends once, after it began"
         );
         let is_lost = !d.is_present();
@@ -185,8 +185,10 @@ impl Core {
         self.make_ready(drafter, id);
         self.touched.due(&[Stage::Train]);
         self.state.lives[id.index()].status = Status::Ready;
-        if self.policy.release != Release::Trained {
+        if self.policy.release == Release::Fetched {
             self.release(id);
+        }
+        if self.policy.release != Release::Trained {
             if self.state.lives[id.index()].at_drafter.is_some() {
                 self.leave_target(id);
                 self.leave_host(id);
@@ -208,9 +210,8 @@ impl Core {
 
     fn train_ended(&mut self, drafter: DrafterId, id: MicrobatchId, outcome: Outcome) {
         let d = self.drafter_mut(drafter);
-        assert_eq!(
-            d.training.take(),
-            Some(id),
+        assert!(
+            d.training.take() == Some(id),
             "a training ends once, after it began"
         );
         let is_lost = !d.is_present();
@@ -275,9 +276,7 @@ impl Core {
         }
         let d = &mut self.state.drafters[drafter.index()];
         d.trained = trained;
-        d.taken = d.held() as u32;
         d.own_steps += u32::from(self.policy.barrier == Barrier::None);
-        self.recount_window_buckets(drafter);
         samples
     }
 

@@ -12,6 +12,7 @@ impl Core {
         }
     }
 
+    #[cold]
     fn is_done(&self) -> bool {
         match self.state.phase {
             Phase::Draining => true,
@@ -20,6 +21,7 @@ impl Core {
         }
     }
 
+    #[cold]
     fn stop_all(&mut self, out: &mut Actions) {
         self.touched.everything();
         self.skip_the_rest(out);

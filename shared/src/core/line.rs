@@ -34,6 +34,30 @@ impl<T: Copy> Line<T> {
         Some(first)
     }
 
+    /// How many wait.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.list.len() - self.left
+    }
+
+    /// Whether nobody waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.list.len() == self.left
+    }
+
+    /// Who stands at `at`.
+    #[inline]
+    pub fn get(&self, at: usize) -> Option<T> {
+        self.list.get(self.left + at).copied()
+    }
+
+    /// Who has waited longest.
+    #[inline]
+    pub fn first(&self) -> Option<T> {
+        self.list.get(self.left).copied()
+    }
+
     /// Who stands at `at` leaves.
     ///
     /// # Panics

@@ -51,7 +51,7 @@ impl Core {
     pub(super) fn grant(&mut self, id: MicrobatchId) {
         let consignee = self.consignee(id);
         let life = &mut self.state.lives[id.index()];
-        assert_eq!(life.slot, Slot::None, "hidden states occupy one slot");
+        assert!(!life.has_slot(), "hidden states occupy one slot");
         let (hs, most) = (&mut self.state.hs, &mut self.most);
         most.total.raise(hs.slots.add(life.bytes));
         most.bucket

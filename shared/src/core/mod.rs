@@ -189,8 +189,6 @@ impl State {
             ready: Line::default(),
             applying: false,
             trained: Vec::new(),
-            taken: 0,
-            window_buckets: BucketSet::default(),
             own_steps: 0,
             cursor: 0,
         };

@@ -1,6 +1,6 @@
 //! What is legal: caps, windows, steps. Policies choose within these; nothing here prefers anything.
 
-use super::{Core, DrafterState, Phase, Presence, TargetTask};
+use super::{BucketSet, Core, DrafterState, Phase, Presence, TargetTask};
 use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, TargetId};
 use crate::policy::{Admission, Assignment, Barrier, Enforce, Input, Queue};
 
@@ -59,22 +59,24 @@ impl Core {
     #[inline]
     pub(super) fn has_room(&self, drafter: DrafterId) -> bool {
         let d = &self.state.drafters[drafter.index()];
-        let prefetch = usize::from(self.policy.prefetch);
-        let is_working = d.training.is_some() || d.applying;
-        if !d.is_present() || d.fetching.is_some() || prefetch == 0 && is_working {
+        if !d.is_present() || d.fetching.is_some() {
             return false;
         }
-        let limit = prefetch.max(1);
-        // What it holds ahead leaves room for what the step under way still lacks.
-        let fits = d.ready.len() < limit
-            || self.lacks_from_plan(drafter)
-                && d.ready
-                    .iter()
-                    .filter(|&&id| self.is_of_this_step(id))
-                    .count()
-                    < limit;
-        // Without prefetch only who has something left to do in this step takes anything.
-        fits && (prefetch > 0 || !self.share_is_done(drafter))
+        let prefetch = usize::from(self.policy.prefetch);
+        if prefetch == 0 {
+            // Only who has something left to do in this step takes anything.
+            return !d.is_working()
+                && (d.ready.is_empty() || self.has_room_for_this_step(drafter, 1))
+                && !self.share_is_done(drafter);
+        }
+        d.ready.len() < prefetch || self.has_room_for_this_step(drafter, prefetch)
+    }
+
+    /// What a drafter holds ahead leaves room for what the planned step under way still lacks.
+    fn has_room_for_this_step(&self, drafter: DrafterId, limit: usize) -> bool {
+        let ready = &self.state.drafters[drafter.index()].ready;
+        let of_this_step = |&&id: &&MicrobatchId| self.is_of_this_step(id);
+        self.lacks_from_plan(drafter) && ready.iter().filter(of_this_step).count() < limit
     }
 
     /// Whether a microbatch belongs to the planned step under way.
@@ -96,13 +98,12 @@ impl Core {
     }
 
     /// Whether a drafter has nothing left to take or train in the step under way, but for what it trains on now.
+    #[inline]
     pub(super) fn share_is_done(&self, drafter: DrafterId) -> bool {
-        let d = &self.state.drafters[drafter.index()];
         if self.plan.is_composed() {
-            let in_hand = d.ready.iter().chain(&d.fetching);
-            return !in_hand.copied().any(|id| self.is_of_this_step(id))
-                && !self.lacks_from_plan(drafter);
+            return self.planned_share_is_done(drafter);
         }
+        let d = &self.state.drafters[drafter.index()];
         let is_full = match self.policy.assignment {
             Assignment::Fixed => {
                 d.trained.len() as u32 + u32::from(d.training.is_some()) >= self.grad_accum
@@ -110,6 +111,17 @@ impl Core {
             Assignment::Shared => d.held() == 0 && self.state.step_taken >= self.window(),
         };
         is_full || d.held() == 0 && !self.could_come(drafter)
+    }
+
+    fn planned_share_is_done(&self, drafter: DrafterId) -> bool {
+        let d = &self.state.drafters[drafter.index()];
+        let mut in_hand = d.ready.iter().chain(&d.fetching);
+        !in_hand.any(|&id| self.is_of_this_step(id)) && !self.lacks_from_plan(drafter)
+    }
+
+    /// Buckets in the window that a drafter is taking for.
+    pub(super) fn window_buckets(&self, d: &DrafterState) -> BucketSet {
+        d.window().map(|id| self.bucket(id)).collect()
     }
 
     /// Whether the step under way has all the microbatches it will get, all trained.
@@ -213,7 +225,7 @@ impl Core {
         }
         let d = &self.state.drafters[drafter.index()];
         let has_space = match self.policy.assignment {
-            Assignment::Fixed => d.taken < self.grad_accum,
+            Assignment::Fixed => d.taken() < self.grad_accum,
             Assignment::Shared => self.state.step_taken < self.window(),
         };
         if self.state.phase == Phase::Closing {
@@ -250,13 +262,13 @@ impl Core {
     /// After taking `id`, the rest of the window can still bring the distinct buckets that the rule asks for. When no work outside the
     /// window's buckets is left, the rule asks for nothing more.
     fn keeps_mixing_within_reach(&self, d: &DrafterState, id: MicrobatchId) -> bool {
-        let mut with = d.window_buckets;
+        let buckets = self.window_buckets(d);
+        let mut with = buckets;
         with.insert(self.bucket(id));
-        let rest = self.grad_accum - d.taken - 1;
+        let rest = self.grad_accum - d.taken() - 1;
         let untaken = self.state.untaken_of_bucket.iter().enumerate();
-        let mut others = untaken.filter(|&(bucket, &left)| {
-            left > 0 && !d.window_buckets.contains(BucketId::from_index(bucket))
-        });
+        let mut others = untaken
+            .filter(|&(bucket, &left)| left > 0 && !buckets.contains(BucketId::from_index(bucket)));
         with.count() + rest >= u32::from(self.policy.mix_window_min) || others.next().is_none()
     }
 }

@@ -59,7 +59,7 @@ impl Core {
     fn admit(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Admit);
         let mut i = 0;
-        while let Some(&target) = self.state.holding.get(i) {
+        while let Some(target) = self.state.holding.get(i) {
             let held = self.state.targets[target.index()].held();
             let id = held.expect("who is listed as holding holds");
             let has_slot = self.state.lives[id.index()].has_slot();
@@ -84,7 +84,7 @@ impl Core {
     fn feed(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Feed);
         let mut i = 0;
-        while let Some(&target) = self.state.idle_targets.get(i) {
+        while let Some(target) = self.state.idle_targets.get(i) {
             let can = self.state.targets[target.index()].copies_out <= self.policy.copies_beside;
             let next = if can && !self.is_paused() {
                 self.next_input(target)

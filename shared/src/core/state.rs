@@ -1,6 +1,5 @@
 //! What the core remembers. Small, comparable and hashable, so that all interleavings of a small run can be searched.
 
-use super::bucket_set::BucketSet;
 use super::line::Line;
 use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, StepId, TargetId};
 use crate::plan::Microbatch;
@@ -178,10 +177,6 @@ pub struct DrafterState {
     pub applying: bool,
     /// What it has trained on in the step under way, in order.
     pub trained: Vec<MicrobatchId>,
-    /// Microbatches it has taken in the window it is taking for.
-    pub taken: u32,
-    /// Buckets in that window.
-    pub window_buckets: BucketSet,
     /// Optimizer steps it has applied on its own.
     pub own_steps: u32,
     /// Under a plan with fixed assignment, its next microbatch that it has not taken, or the end of what is in sight.
@@ -190,11 +185,35 @@ pub struct DrafterState {
 
 impl DrafterState {
     /// Whether it is there.
+    #[inline]
     pub fn is_present(&self) -> bool {
         self.presence == Presence::Present
     }
 
+    /// Whether it computes.
+    #[inline]
+    pub fn is_working(&self) -> bool {
+        self.training.is_some() || self.applying
+    }
+
+    /// What it has taken for the window it is taking for: what it trained, trains, holds and is fetching.
+    pub fn window(&self) -> impl Iterator<Item = MicrobatchId> {
+        let now = self.training.iter().chain(&self.fetching);
+        self.trained
+            .iter()
+            .chain(self.ready.iter())
+            .chain(now)
+            .copied()
+    }
+
+    /// Microbatches in that window.
+    #[inline]
+    pub fn taken(&self) -> u32 {
+        (self.trained.len() + self.held()) as u32 + u32::from(self.training.is_some())
+    }
+
     /// Hidden states it holds or is fetching, beside those it trains on.
+    #[inline]
     pub fn held(&self) -> usize {
         self.ready.len() + usize::from(self.fetching.is_some())
     }

@@ -46,7 +46,7 @@ impl Core {
         let d = &self.state.drafters[drafter.index()];
         let is_free = d.is_present() && d.training.is_none() && !d.applying;
         let copies_in = d.fetching.is_some() && !self.policy.overlap;
-        let next = d.ready.first().copied().filter(|_| is_free && !copies_in)?;
+        let next = d.ready.first().filter(|_| is_free && !copies_in)?;
         let may_begin = match self.policy.barrier {
             // Who joins while the others apply a step waits for its weights.
             Barrier::All => self.state.drafters_applying == 0,

@@ -11,7 +11,7 @@ impl Core {
         self.touched.run(Stage::Take);
         self.refresh_idle();
         let mut i = 0;
-        while let Some(&drafter) = self.state.idle_drafters.get(i) {
+        while let Some(drafter) = self.state.idle_drafters.get(i) {
             if self.state.waiting == 0 {
                 return;
             }
@@ -54,9 +54,8 @@ impl Core {
     }
 
     fn hand_over(&mut self, drafter: DrafterId, id: MicrobatchId, out: &mut Actions) {
-        assert_eq!(
-            self.status(id),
-            Status::Queued,
+        assert!(
+            self.status(id) == Status::Queued,
             "a policy picks among what waits"
         );
         assert!(self.may_take(drafter, id), "a policy picks what is legal");
@@ -69,10 +68,7 @@ impl Core {
             self.touched.all_drafters();
         }
         self.touched.due(&[Stage::Deal]);
-        let bucket = self.state.lives[id.index()].bucket;
-        let d = self.drafter_mut(drafter);
-        d.taken += 1;
-        d.window_buckets.insert(bucket);
+        self.touched.drafters.insert(drafter.index());
         if self.policy.release == Release::Taken {
             self.release(id);
         }
@@ -90,7 +86,7 @@ impl Core {
     pub(super) fn leave_lane(&mut self, id: MicrobatchId) {
         let lane = self.policy.queue.lane(id, self);
         let lane = &mut self.state.lanes[lane];
-        if lane.first() == Some(&id) {
+        if lane.first() == Some(id) {
             lane.pop();
         } else {
             // Dealt to an inbox, or not the first of its lane.

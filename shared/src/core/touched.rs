@@ -167,7 +167,7 @@ impl WorkerSet {
     }
 
     #[inline]
-    fn insert(&mut self, worker: usize) {
+    pub(super) fn insert(&mut self, worker: usize) {
         let bit = 1 << (worker % 64);
         match (worker / 64).checked_sub(1) {
             None => self.first |= bit,

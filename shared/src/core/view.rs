@@ -34,7 +34,7 @@ impl Core {
     /// The head of a lane.
     #[inline]
     pub fn head(&self, lane: usize) -> Option<MicrobatchId> {
-        self.state.lanes[lane].first().copied()
+        self.state.lanes[lane].first()
     }
 
     /// Microbatches of one optimizer step over all drafters that are there.

@@ -24,12 +24,16 @@ impl Dispatch for Bucketed {
     fn pick(&self, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
         let lanes = core.state().lanes.len();
         let from = core.memo().cursor as usize;
-        let mut heads = (from..from + lanes)
-            .map(|lane| if lane < lanes { lane } else { lane - lanes })
-            .filter_map(|lane| Some((lane, core.head(lane)?)))
-            .filter(|&(_, head)| core.may_take(drafter, head));
+        let head = |lane| {
+            let head = core.head(lane)?;
+            core.may_take(drafter, head).then_some((lane, head))
+        };
+        let heads = (from..lanes).chain(0..from).filter_map(head);
         match core.policy().take {
-            Take::RoundRobin => heads.next(),
+            Take::RoundRobin => {
+                let next = (from..lanes).find_map(head);
+                next.or_else(|| (0..from).find_map(head))
+            }
             Take::Oldest => heads.min_by_key(|&(_, head)| core.state().lives[head.index()].ticket),
             Take::Longest => {
                 heads.min_by_key(|&(lane, _)| (usize::MAX - core.state().lanes[lane].len(), lane))

@@ -37,7 +37,7 @@ impl Dispatch for Dealt {
             .filter(|(_, d)| d.is_present())
             .map(|(i, d)| {
                 (
-                    d.taken + core.state().lanes[1 + i].len() as u32,
+                    d.taken() + core.state().lanes[1 + i].len() as u32,
                     DrafterId::from_index(i),
                 )
             })
