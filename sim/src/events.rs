@@ -103,7 +103,7 @@ impl Events {
     }
 
     /// Takes out the earliest event: its time and slot.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<(Time, usize)> {
         if self.popped != NOBODY {
             self.put(self.popped, NEVER);

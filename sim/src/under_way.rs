@@ -91,7 +91,7 @@ impl<'a> UnderWay<'a> {
     }
 
     /// Goes on to the next end of anything; `None` when nothing is under way.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Next> {
         let (at, slot) = self.events.pop()?;
         self.now = at;
@@ -103,7 +103,7 @@ impl<'a> UnderWay<'a> {
     }
 
     /// The event that a slot's time stands for.
-    #[inline]
+    #[inline(always)]
     fn ended(&mut self, slot: usize) -> Event {
         let slots = &self.slots;
         let outcome = Outcome::Done;

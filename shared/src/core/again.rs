@@ -60,6 +60,7 @@ impl Core {
         self.touched.drafters.insert(drafter.index());
     }
 
+    #[inline(always)]
     pub(super) fn forget_untaken(&mut self, id: MicrobatchId) {
         self.count_untaken(id, |count| *count -= 1);
         let bucket = self.state.lives[id.index()].bucket;
@@ -71,6 +72,7 @@ impl Core {
         }
     }
 
+    #[inline(always)]
     fn count_untaken(&mut self, id: MicrobatchId, change: impl Fn(&mut u32)) {
         change(&mut self.state.untaken);
         let bucket = self.state.lives[id.index()].bucket;
@@ -101,6 +103,7 @@ impl Core {
     }
 
     /// Moves a drafter's cursor to its next microbatch of the plan, at `from` or after it.
+    #[inline]
     pub(super) fn advance_cursor(&mut self, drafter: DrafterId, from: u32) {
         if self.plan.is_composed() && self.policy.assignment == Assignment::Fixed {
             let next = self.cursor_after(from, drafter);

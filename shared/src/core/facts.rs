@@ -6,6 +6,7 @@ use crate::id::{DrafterId, MicrobatchId, StepId, TargetId};
 use crate::policy::{Barrier, Dispatch, Placement, Release, Transport};
 
 impl Core {
+    #[inline]
     pub(super) fn take_in(&mut self, event: Event, out: &mut Actions) {
         match event {
             Event::Started => {
@@ -55,6 +56,7 @@ impl Core {
         }
     }
 
+    #[inline(never)]
     fn forward_ended(
         &mut self,
         target: TargetId,
@@ -83,6 +85,7 @@ impl Core {
     }
 
     /// Whether hidden states may leave their target now: not during an orderly stop, and not for a drafter that is not there.
+    #[inline]
     pub(super) fn can_send_off(&self, id: MicrobatchId) -> bool {
         let is_there = |drafter: DrafterId| self.state.drafters[drafter.index()].is_present();
         self.state.phase != Phase::Draining
@@ -91,6 +94,7 @@ impl Core {
     }
 
     /// Hidden states that have a slot leave their target's hands: they travel to where they wait, or wait where they are.
+    #[inline(always)]
     pub(super) fn send_off(&mut self, target: TargetId, id: MicrobatchId, out: &mut Actions) {
         if self.policy.placement == Placement::Target || self.policy.transport == Transport::Local {
             self.make_idle(target);
@@ -120,6 +124,7 @@ impl Core {
         });
     }
 
+    #[inline(never)]
     fn stage_ended(&mut self, id: MicrobatchId, outcome: Outcome) {
         let life = &self.state.lives[id.index()];
         assert!(
@@ -146,6 +151,7 @@ impl Core {
     }
 
     /// Hidden states begin to wait for a drafter.
+    #[inline(always)]
     fn arrive(&mut self, id: MicrobatchId) {
         let lane = self.policy.queue.lane(id, self);
         let life = &mut self.state.lives[id.index()];
@@ -163,6 +169,7 @@ impl Core {
         }
     }
 
+    #[inline(never)]
     fn fetch_ended(&mut self, drafter: DrafterId, id: MicrobatchId, outcome: Outcome) {
         let d = self.drafter_mut(drafter);
         assert!(
@@ -181,6 +188,7 @@ impl Core {
     }
 
     /// Hidden states are in the drafter's own hands; the place they came from is given back unless the slot lasts until trained.
+    #[inline(always)]
     pub(super) fn in_hand(&mut self, drafter: DrafterId, id: MicrobatchId) {
         self.make_ready(drafter, id);
         self.touched.due(&[Stage::Train]);
@@ -197,6 +205,7 @@ impl Core {
     }
 
     /// A drafter trains in the order in which things reach it, and under a plan in plan order.
+    #[inline(always)]
     fn make_ready(&mut self, drafter: DrafterId, id: MicrobatchId) {
         let is_composed = self.plan.is_composed();
         let ready = &mut self.drafter_mut(drafter).ready;
@@ -208,6 +217,7 @@ impl Core {
         ready.insert(at, id);
     }
 
+    #[inline(never)]
     fn train_ended(&mut self, drafter: DrafterId, id: MicrobatchId, outcome: Outcome) {
         let d = self.drafter_mut(drafter);
         assert!(
@@ -231,6 +241,7 @@ impl Core {
         }
     }
 
+    #[inline(never)]
     fn step_applied(&mut self, step: StepId, group: Group) {
         let group_members = match group {
             Group::All => 0..self.state.drafters.len(),
@@ -302,6 +313,7 @@ impl Core {
     }
 
     /// A target without a task; listed as idle if it is there.
+    #[inline(always)]
     pub(super) fn make_idle(&mut self, target: TargetId) {
         let t = self.target_mut(target);
         t.task = TargetTask::Idle;

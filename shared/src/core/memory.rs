@@ -48,6 +48,7 @@ impl Core {
     }
 
     /// A slot is granted.
+    #[inline(always)]
     pub(super) fn grant(&mut self, id: MicrobatchId) {
         let consignee = self.consignee(id);
         let life = &mut self.state.lives[id.index()];
@@ -67,6 +68,7 @@ impl Core {
     }
 
     /// A slot is given back, if there is one.
+    #[inline(always)]
     pub(super) fn release(&mut self, id: MicrobatchId) {
         let (life, hs) = self.life_and_hs(id);
         match std::mem::replace(&mut life.slot, Slot::None) {
@@ -89,6 +91,7 @@ impl Core {
     }
 
     /// A forward begins to write hidden states into its target's memory.
+    #[inline]
     pub(super) fn create(&mut self, id: MicrobatchId, target: TargetId) {
         let (life, hs) = self.life_and_hs(id);
         hs.alive.add(life.bytes);
@@ -96,12 +99,14 @@ impl Core {
         life.at_target = Some(target);
     }
 
+    #[inline]
     pub(super) fn put_on_host(&mut self, id: MicrobatchId) {
         let (life, hs) = self.life_and_hs(id);
         hs.at_host += life.bytes;
         life.at_host = true;
     }
 
+    #[inline]
     pub(super) fn put_on_drafter(&mut self, id: MicrobatchId, drafter: DrafterId) {
         let (life, hs) = self.life_and_hs(id);
         if life.at_drafter.is_none() {
@@ -110,17 +115,20 @@ impl Core {
         }
     }
 
+    #[inline]
     pub(super) fn leave_target(&mut self, id: MicrobatchId) {
         let (life, hs) = self.life_and_hs(id);
         hs.leave_target(life);
     }
 
+    #[inline]
     pub(super) fn leave_host(&mut self, id: MicrobatchId) {
         let (life, hs) = self.life_and_hs(id);
         hs.leave_host(life);
     }
 
     /// Hidden states are gone from everywhere.
+    #[inline(always)]
     pub(super) fn destroy(&mut self, id: MicrobatchId) {
         let (life, hs) = self.life_and_hs(id);
         if life.status.is_alive() {

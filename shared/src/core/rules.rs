@@ -6,6 +6,7 @@ use crate::policy::{Admission, Assignment, Barrier, Enforce, Input, Queue};
 
 impl Core {
     /// Whether a slot for these hidden states would stay under every cap.
+    #[inline]
     pub(super) fn fits(&self, id: MicrobatchId) -> bool {
         let life = &self.state.lives[id.index()];
         let hs = &self.state.hs;
@@ -22,28 +23,27 @@ impl Core {
 
     /// Whether a slot may go to this microbatch before all others. Under a plan slots are granted in plan order: later work that holds
     /// them would wait for the earlier's step, and the earlier for a slot.
+    #[inline]
     pub(super) fn is_next_for_slot(&self, id: MicrobatchId) -> bool {
-        if self.policy.queue != Queue::Composed {
-            return true;
-        }
-        let again = self.state.again.first().copied();
+        self.policy.queue != Queue::Composed || self.is_next_of_plan(id)
+    }
+
+    fn is_next_of_plan(&self, id: MicrobatchId) -> bool {
+        let comes_before = |other: MicrobatchId| other < id;
         let targets = || (0..self.state.targets.len()).map(TargetId::from_index);
-        // What all share need be asked of one; who reserves computes and holds nothing without a slot.
+        // What all share need be asked of one.
         let inputs = match self.policy.input {
             Input::Shared => 1,
             Input::FixedRoundRobin => self.state.targets.len(),
         };
-        let holders = match self.policy.admission {
-            Admission::Reserve => 0,
-            Admission::Block => self.state.targets.len(),
-        };
-        let fresh = targets().take(inputs).filter_map(|t| self.fresh_input(t));
-        let held = targets().take(holders).filter_map(|t| self.without_slot(t));
-        again
-            .into_iter()
-            .chain(fresh)
-            .chain(held)
-            .all(|other| id <= other)
+        let mut again = self.state.again.first().copied().into_iter();
+        let mut fresh = targets().take(inputs).filter_map(|t| self.fresh_input(t));
+        if again.any(comes_before) || fresh.any(comes_before) {
+            return false;
+        }
+        // Who reserves computes and holds nothing without a slot.
+        let mut held = targets().filter_map(|t| self.without_slot(t));
+        self.policy.admission == Admission::Reserve || !held.any(comes_before)
     }
 
     /// What a target computes or holds without a slot.
@@ -66,10 +66,12 @@ impl Core {
         if prefetch == 0 {
             // Only who has something left to do in this step takes anything.
             return !d.is_working()
-                && (d.ready.is_empty() || self.has_room_for_this_step(drafter, 1))
+                && (d.ready.is_empty()
+                    || self.plan.is_composed() && self.has_room_for_this_step(drafter, 1))
                 && !self.share_is_done(drafter);
         }
-        d.ready.len() < prefetch || self.has_room_for_this_step(drafter, prefetch)
+        d.ready.len() < prefetch
+            || self.plan.is_composed() && self.has_room_for_this_step(drafter, prefetch)
     }
 
     /// What a drafter holds ahead leaves room for what the planned step under way still lacks.

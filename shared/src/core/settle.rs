@@ -56,71 +56,80 @@ impl Core {
     }
 
     /// Grants slots to hidden states that targets hold, longest first; one that does not fit lets later ones by.
+    #[inline]
     fn admit(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Admit);
         let mut i = 0;
         while let Some(target) = self.state.holding.get(i) {
-            let held = self.state.targets[target.index()].held();
-            let id = held.expect("who is listed as holding holds");
-            let has_slot = self.state.lives[id.index()].has_slot();
-            if !self.can_send_off(id) || !(has_slot || self.is_next_for_slot(id) && self.fits(id)) {
+            if !self.admits(i, target, out) {
                 i += 1;
-                continue;
-            }
-            self.state.holding.remove(i);
-            if !has_slot {
-                self.grant(id);
-                out.push(Action::Admit { microbatch: id });
-            }
-            self.send_off(target, id, out);
-            if self.policy.queue == Queue::Composed {
+            } else if self.policy.queue == Queue::Composed {
                 // The next in plan order may stand before this one in the list.
                 i = 0;
             }
         }
     }
 
+    /// Sends off what the target at `at` in the list of holders holds, if that may have a slot.
+    #[inline(never)]
+    fn admits(&mut self, at: usize, target: TargetId, out: &mut Actions) -> bool {
+        let held = self.state.targets[target.index()].held();
+        let id = held.expect("who is listed as holding holds");
+        let has_slot = self.state.lives[id.index()].has_slot();
+        if !self.can_send_off(id) || !(has_slot || self.is_next_for_slot(id) && self.fits(id)) {
+            return false;
+        }
+        self.state.holding.remove(at);
+        if !has_slot {
+            self.grant(id);
+            out.push(Action::Admit { microbatch: id });
+        }
+        self.send_off(target, id, out);
+        true
+    }
+
     /// Gives idle targets their next microbatch, longest idle first.
+    #[inline]
     fn feed(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Feed);
         let mut i = 0;
         while let Some(target) = self.state.idle_targets.get(i) {
-            let can = self.state.targets[target.index()].copies_out <= self.policy.copies_beside;
-            let next = if can && !self.is_paused() {
-                self.next_input(target)
-            } else {
-                None
-            };
-            let Some(id) = next.filter(|&id| self.may_begin(id)) else {
+            if !self.feeds(i, target, out) {
                 i += 1;
-                continue;
-            };
-            self.state.idle_targets.remove(i);
-            self.begin(target, id);
-            if i > 0 {
+            } else if i > 0 {
                 // Who could not begin what came next may begin what comes next now.
                 self.touched.due(&[Stage::Feed]);
             }
-            out.push(Action::Forward {
-                target,
-                microbatch: id,
-            });
         }
     }
 
+    /// Lets the target at `at` in the list of the idle begin its next microbatch, if it may.
+    #[inline(never)]
+    fn feeds(&mut self, at: usize, target: TargetId, out: &mut Actions) -> bool {
+        let copies_out = self.state.targets[target.index()].copies_out;
+        if copies_out > self.policy.copies_beside || self.is_paused() {
+            return false;
+        }
+        let Some(id) = self.next_input(target).filter(|&id| self.may_begin(id)) else {
+            return false;
+        };
+        self.state.idle_targets.remove(at);
+        self.begin(target, id);
+        out.push(Action::Forward {
+            target,
+            microbatch: id,
+        });
+        true
+    }
+
     /// The microbatch that a target would begin next, were nothing in its way.
+    #[inline(always)]
     pub(super) fn next_input(&self, target: TargetId) -> Option<MicrobatchId> {
         let fresh = self.fresh_input(target);
         let next = if self.state.again.is_empty() {
             fresh?
         } else {
-            let again = match self.policy.queue {
-                // The first one's drafter may have a full queue and wait for another's.
-                Queue::PerDrafter => self.again_that_fits(),
-                _ => None,
-            };
-            let again = again.or_else(|| self.state.again.first().copied());
-            again.into_iter().chain(fresh).min()?
+            self.first_of_again(fresh)?
         };
         let beyond = self.state.phase == Phase::Closing
             && self.plan.is_composed()
@@ -128,7 +137,20 @@ impl Core {
         (!beyond).then_some(next)
     }
 
+    /// What is begun again or out of turn, or what is `fresh` if that comes first in the plan.
+    #[cold]
+    fn first_of_again(&self, fresh: Option<MicrobatchId>) -> Option<MicrobatchId> {
+        let again = match self.policy.queue {
+            // The first one's drafter may have a full queue and wait for another's.
+            Queue::PerDrafter => self.again_that_fits(),
+            _ => None,
+        };
+        let again = again.or_else(|| self.state.again.first().copied());
+        again.into_iter().chain(fresh).min()
+    }
+
     /// The first microbatch meant for a target that nobody has begun.
+    #[inline]
     pub(super) fn fresh_input(&self, target: TargetId) -> Option<MicrobatchId> {
         let row = match self.policy.input {
             Input::Shared => self.state.next as usize,
@@ -140,6 +162,7 @@ impl Core {
         (row < self.state.lives.len()).then(|| MicrobatchId::from_index(row))
     }
 
+    #[inline(always)]
     pub(super) fn advance_input(&mut self, target: TargetId) {
         match self.policy.input {
             Input::Shared => self.state.next += 1,
@@ -153,10 +176,12 @@ impl Core {
     }
 
     /// Whether a forward may begin: at once when slots are asked for after it, with a slot in reach when before.
+    #[inline]
     fn may_begin(&self, id: MicrobatchId) -> bool {
         self.policy.admission == Admission::Block || self.is_next_for_slot(id) && self.fits(id)
     }
 
+    #[inline]
     fn begin(&mut self, target: TargetId, id: MicrobatchId) {
         if !self.state.again.is_empty() && self.state.again.remove(&id) {
             self.touched.targets.fill();
@@ -179,6 +204,7 @@ impl Core {
     }
 
     /// The watermark: targets pause at the high mark and resume at the low one.
+    #[inline]
     fn is_paused(&mut self) -> bool {
         let Some(high) = self.policy.gate_high else {
             return false;
@@ -193,11 +219,15 @@ impl Core {
     }
 
     /// Deals from the pool to the inboxes; where the pool is only looked at now and then, asks to be woken for it.
+    #[inline]
     fn deal(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Deal);
-        if self.policy.queue != Queue::Dealt {
-            return;
+        if self.policy.queue == Queue::Dealt {
+            self.deal_pool(out);
         }
+    }
+
+    fn deal_pool(&mut self, out: &mut Actions) {
         let receivers = self.policy.queue.deal(self);
         if receivers.is_empty() {
             return;

@@ -7,6 +7,7 @@ use crate::policy::{Assignment, Barrier};
 
 impl Core {
     /// Lets idle drafters train on what they hold for the step under way.
+    #[inline]
     pub(super) fn train(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Train);
         let mut touched = self.touched.drafters.members();
@@ -17,6 +18,7 @@ impl Core {
         }
     }
 
+    #[inline(never)]
     fn begin_training(&mut self, drafter: DrafterId, id: MicrobatchId, out: &mut Actions) {
         if !self.step_is_begun() {
             // Who has nothing to do in the step waits from now on at its barrier.
@@ -42,6 +44,7 @@ impl Core {
         });
     }
 
+    #[inline]
     fn next_training(&self, drafter: DrafterId) -> Option<MicrobatchId> {
         let d = &self.state.drafters[drafter.index()];
         let is_free = d.is_present() && d.training.is_none() && !d.applying;
@@ -66,6 +69,7 @@ impl Core {
     }
 
     /// Applies the optimizer step whose microbatches are all trained.
+    #[inline]
     pub(super) fn apply(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Apply);
         match self.policy.barrier {
@@ -74,6 +78,7 @@ impl Core {
         }
     }
 
+    #[inline(never)]
     fn apply_to_all(&mut self, out: &mut Actions) {
         if !self.step_is_complete() {
             return;
@@ -98,6 +103,7 @@ impl Core {
         });
     }
 
+    #[inline(never)]
     fn apply_to_each(&mut self, out: &mut Actions) {
         let mut touched = self.touched.drafters.members();
         while let Some(drafter) = touched.next(&self.touched.drafters).map(DrafterId) {

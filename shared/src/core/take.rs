@@ -7,6 +7,7 @@ use crate::policy::{Assignment, Dispatch, Placement, Queue, Release, Transport};
 
 impl Core {
     /// Lets drafters with room take what the policy prefers, longest idle first.
+    #[inline]
     pub(super) fn take(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Take);
         self.refresh_idle();
@@ -31,6 +32,7 @@ impl Core {
     }
 
     /// What a drafter takes next. Where everybody has a queue or a share of its own, only who was touched can have got something.
+    #[inline]
     fn picked(&self, drafter: DrafterId) -> Option<MicrobatchId> {
         let has_own = self.policy.knows_drafter() || self.policy.queue == Queue::Dealt;
         if has_own && !self.touched.drafters.contains(drafter.index()) {
@@ -40,6 +42,7 @@ impl Core {
     }
 
     /// Keeps the list of drafters with room, in the order in which they got it.
+    #[inline]
     fn refresh_idle(&mut self) {
         let mut touched = self.touched.drafters.members();
         while let Some(drafter) = touched.next(&self.touched.drafters).map(DrafterId) {
@@ -53,6 +56,7 @@ impl Core {
         }
     }
 
+    #[inline(never)]
     fn hand_over(&mut self, drafter: DrafterId, id: MicrobatchId, out: &mut Actions) {
         assert!(
             self.status(id) == Status::Queued,
@@ -77,12 +81,14 @@ impl Core {
     }
 
     /// Whether the step under way has got all it takes.
+    #[inline]
     fn step_is_taken(&self) -> bool {
         let planned = self.plan.steps.get(self.state.step.index());
         let size = planned.map_or_else(|| self.window(), |s| s.microbatches.len() as u32);
         self.state.step_taken >= size
     }
 
+    #[inline(always)]
     pub(super) fn leave_lane(&mut self, id: MicrobatchId) {
         let lane = self.policy.queue.lane(id, self);
         let lane = &mut self.state.lanes[lane];
@@ -99,6 +105,7 @@ impl Core {
         self.state.waiting -= 1;
     }
 
+    #[inline]
     fn fetch(&mut self, drafter: DrafterId, id: MicrobatchId, out: &mut Actions) {
         let is_here = self.policy.transport == Transport::Local
             || self.policy.placement == Placement::Drafter;
