@@ -209,12 +209,12 @@ impl Core {
     fn make_ready(&mut self, drafter: DrafterId, id: MicrobatchId) {
         let is_composed = self.plan.is_composed();
         let ready = &mut self.drafter_mut(drafter).ready;
-        let at = if is_composed {
-            ready.partition_point(|&earlier| earlier < id)
+        if is_composed {
+            let at = ready.partition_point(|&earlier| earlier < id);
+            ready.insert(at, id);
         } else {
-            ready.len()
-        };
-        ready.insert(at, id);
+            ready.push(id);
+        }
     }
 
     #[inline(never)]

@@ -6,7 +6,7 @@ use crate::policy::{Admission, Assignment, Barrier, Enforce, Input, Queue};
 
 impl Core {
     /// Whether a slot for these hidden states would stay under every cap.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fits(&self, id: MicrobatchId) -> bool {
         let life = &self.state.lives[id.index()];
         let hs = &self.state.hs;
@@ -28,6 +28,7 @@ impl Core {
         self.policy.queue != Queue::Composed || self.is_next_of_plan(id)
     }
 
+    #[inline(never)]
     fn is_next_of_plan(&self, id: MicrobatchId) -> bool {
         let comes_before = |other: MicrobatchId| other < id;
         let targets = || (0..self.state.targets.len()).map(TargetId::from_index);
@@ -56,7 +57,7 @@ impl Core {
     }
 
     /// Whether a drafter has room for one more, whatever it is.
-    #[inline]
+    #[inline(always)]
     pub(super) fn has_room(&self, drafter: DrafterId) -> bool {
         let d = &self.state.drafters[drafter.index()];
         if !d.is_present() || d.fetching.is_some() {
@@ -75,6 +76,7 @@ impl Core {
     }
 
     /// What a drafter holds ahead leaves room for what the planned step under way still lacks.
+    #[inline(never)]
     fn has_room_for_this_step(&self, drafter: DrafterId, limit: usize) -> bool {
         let ready = &self.state.drafters[drafter.index()].ready;
         let of_this_step = |&&id: &&MicrobatchId| self.is_of_this_step(id);
@@ -100,7 +102,7 @@ impl Core {
     }
 
     /// Whether a drafter has nothing left to take or train in the step under way, but for what it trains on now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn share_is_done(&self, drafter: DrafterId) -> bool {
         if self.plan.is_composed() {
             return self.planned_share_is_done(drafter);
@@ -115,6 +117,7 @@ impl Core {
         is_full || d.held() == 0 && !self.could_come(drafter)
     }
 
+    #[inline(never)]
     fn planned_share_is_done(&self, drafter: DrafterId) -> bool {
         let d = &self.state.drafters[drafter.index()];
         let mut in_hand = d.ready.iter().chain(&d.fetching);
@@ -220,7 +223,7 @@ impl Core {
 
     /// Whether the rules allow `drafter` to take a waiting microbatch now: its window and step have room, and the mixing rule, where it
     /// acts on taking, stays within reach.
-    #[inline]
+    #[inline(always)]
     pub fn may_take(&self, drafter: DrafterId, id: MicrobatchId) -> bool {
         if self.plan.is_composed() {
             return self.may_take_of_plan(id);
@@ -263,6 +266,7 @@ impl Core {
 
     /// After taking `id`, the rest of the window can still bring the distinct buckets that the rule asks for. When no work outside the
     /// window's buckets is left, the rule asks for nothing more.
+    #[inline(never)]
     fn keeps_mixing_within_reach(&self, d: &DrafterState, id: MicrobatchId) -> bool {
         let buckets = self.window_buckets(d);
         let mut with = buckets;

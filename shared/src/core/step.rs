@@ -103,24 +103,29 @@ impl Core {
         });
     }
 
-    #[inline(never)]
+    #[inline]
     fn apply_to_each(&mut self, out: &mut Actions) {
         let mut touched = self.touched.drafters.members();
         while let Some(drafter) = touched.next(&self.touched.drafters).map(DrafterId) {
             let d = &self.state.drafters[drafter.index()];
-            let idle = d.is_present() && d.training.is_none() && !d.applying;
-            if !idle || d.trained.is_empty() || !self.share_is_done(drafter) {
-                continue;
+            let may_apply = d.is_present() && !d.is_working() && !d.trained.is_empty();
+            if may_apply && self.share_is_done(drafter) {
+                self.apply_to_one(drafter, out);
             }
-            let step = StepId(d.own_steps);
-            self.state.drafters[drafter.index()].applying = true;
-            self.state.drafters_applying += 1;
-            self.state.in_flight += 1;
-            out.push(Action::Apply {
-                step,
-                group: Group::One(drafter),
-            });
         }
+    }
+
+    #[inline(never)]
+    fn apply_to_one(&mut self, drafter: DrafterId, out: &mut Actions) {
+        let d = &mut self.state.drafters[drafter.index()];
+        d.applying = true;
+        let step = StepId(d.own_steps);
+        self.state.drafters_applying += 1;
+        self.state.in_flight += 1;
+        out.push(Action::Apply {
+            step,
+            group: Group::One(drafter),
+        });
     }
 
     /// Whether anybody has begun to train for the step of all drafters that is not applied yet.

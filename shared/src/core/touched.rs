@@ -195,7 +195,8 @@ impl WorkerSet {
     pub(super) fn members(&self) -> Members {
         Members {
             left: self.first,
-            words: 0,
+            word: 0,
+            words: self.more.len() as u16,
         }
     }
 }
@@ -203,7 +204,8 @@ impl WorkerSet {
 /// Goes through a set, lowest first: a word's members are those it had when the word was reached.
 pub(super) struct Members {
     left: u64,
-    /// Words gone through.
+    /// The word that is gone through, and how many there are after the first.
+    word: u16,
     words: u16,
 }
 
@@ -211,12 +213,15 @@ impl Members {
     #[inline]
     pub(super) fn next(&mut self, set: &WorkerSet) -> Option<u16> {
         while self.left == 0 {
-            self.left = *set.more.get(usize::from(self.words))?;
-            self.words += 1;
+            if self.word == self.words {
+                return None;
+            }
+            self.left = set.more[usize::from(self.word)];
+            self.word += 1;
         }
         let bit = self.left.trailing_zeros() as u16;
         self.left &= self.left - 1;
-        Some(self.words << 6 | bit)
+        Some(self.word << 6 | bit)
     }
 }
 
