@@ -160,7 +160,7 @@ impl Core {
         self.state.tickets = self.state.tickets.wrapping_add(1);
         self.state.lanes[lane].push(id);
         self.state.waiting += 1;
-        self.touched.due(&[Stage::Deal]);
+        self.pool_has_changed();
         if let Some(drafter) = self.consignee(id) {
             self.touched.drafters.insert(drafter.index());
         }
@@ -236,8 +236,8 @@ impl Core {
             self.release(id);
             self.destroy(id);
             self.state.lives[id.index()].status = Status::Trained;
-            self.touched
-                .due(&[Stage::Deal, Stage::Take, Stage::Train, Stage::Apply]);
+            self.pool_has_changed();
+            self.touched.due(&[Stage::Take, Stage::Train, Stage::Apply]);
         }
     }
 
@@ -258,7 +258,14 @@ impl Core {
         }
         assert!(is_open, "an optimizer step ends once, after it began");
         self.state.in_flight -= 1;
-        self.touched.due(&Stage::ALL);
+        self.pool_has_changed();
+        self.touched.due(&[
+            Stage::Admit,
+            Stage::Feed,
+            Stage::Take,
+            Stage::Train,
+            Stage::Apply,
+        ]);
         if group == Group::All {
             assert_eq!(
                 step, self.state.step,

@@ -218,6 +218,14 @@ impl Core {
         self.state.paused
     }
 
+    /// What a pool is dealt by has changed, where there is one: what waits, or what drafters have.
+    #[inline]
+    pub(super) fn pool_has_changed(&mut self) {
+        if self.policy.queue == Queue::Dealt {
+            self.touched.due(&[Stage::Deal]);
+        }
+    }
+
     /// Deals from the pool to the inboxes; where the pool is only looked at now and then, asks to be woken for it.
     #[inline]
     fn deal(&mut self, out: &mut Actions) {

@@ -11,15 +11,17 @@ impl Core {
     pub(super) fn train(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Train);
         let mut touched = self.touched.drafters.members();
-        while let Some(drafter) = touched.next(&self.touched.drafters).map(DrafterId) {
-            if let Some(id) = self.next_training(drafter) {
-                self.begin_training(drafter, id, out);
-            }
+        while let Some(drafter) = touched.next(&self.touched.drafters) {
+            self.trains(DrafterId(drafter), out);
         }
     }
 
+    /// Lets a drafter train on what it holds ready, if it may.
     #[inline(never)]
-    fn begin_training(&mut self, drafter: DrafterId, id: MicrobatchId, out: &mut Actions) {
+    fn trains(&mut self, drafter: DrafterId, out: &mut Actions) {
+        let Some(id) = self.next_training(drafter) else {
+            return;
+        };
         if !self.step_is_begun() {
             // Who has nothing to do in the step waits from now on at its barrier.
             self.touched.all_drafters();
@@ -47,9 +49,11 @@ impl Core {
     #[inline]
     fn next_training(&self, drafter: DrafterId) -> Option<MicrobatchId> {
         let d = &self.state.drafters[drafter.index()];
-        let is_free = d.is_present() && d.training.is_none() && !d.applying;
+        let next = d.ready.first()?;
         let copies_in = d.fetching.is_some() && !self.policy.overlap;
-        let next = d.ready.first().filter(|_| is_free && !copies_in)?;
+        if !d.is_present() || d.is_working() || copies_in {
+            return None;
+        }
         let may_begin = match self.policy.barrier {
             // Who joins while the others apply a step waits for its weights.
             Barrier::All => self.state.drafters_applying == 0,
@@ -106,17 +110,19 @@ impl Core {
     #[inline]
     fn apply_to_each(&mut self, out: &mut Actions) {
         let mut touched = self.touched.drafters.members();
-        while let Some(drafter) = touched.next(&self.touched.drafters).map(DrafterId) {
-            let d = &self.state.drafters[drafter.index()];
-            let may_apply = d.is_present() && !d.is_working() && !d.trained.is_empty();
-            if may_apply && self.share_is_done(drafter) {
-                self.apply_to_one(drafter, out);
-            }
+        while let Some(drafter) = touched.next(&self.touched.drafters) {
+            self.applies(DrafterId(drafter), out);
         }
     }
 
+    /// Applies a drafter's own step if it has done its share.
     #[inline(never)]
-    fn apply_to_one(&mut self, drafter: DrafterId, out: &mut Actions) {
+    fn applies(&mut self, drafter: DrafterId, out: &mut Actions) {
+        let d = &self.state.drafters[drafter.index()];
+        let is_idle = d.is_present() && !d.is_working();
+        if !is_idle || d.trained.is_empty() || !self.share_is_done(drafter) {
+            return;
+        }
         let d = &mut self.state.drafters[drafter.index()];
         d.applying = true;
         let step = StepId(d.own_steps);

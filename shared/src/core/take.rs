@@ -10,25 +10,47 @@ impl Core {
     #[inline]
     pub(super) fn take(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Take);
-        self.refresh_idle();
+        let mut touched = self.touched.drafters.members();
+        while let Some(drafter) = touched.next(&self.touched.drafters) {
+            self.list_if_idle(DrafterId(drafter));
+        }
         let mut i = 0;
         while let Some(drafter) = self.state.idle_drafters.get(i) {
             if self.state.waiting == 0 {
                 return;
             }
-            let Some(id) = self.picked(drafter) else {
+            if !self.takes(i, drafter, out) {
                 i += 1;
-                continue;
-            };
-            self.hand_over(drafter, id, out);
-            if !self.has_room(drafter) {
-                self.state.idle_drafters.remove(i);
-            }
-            if i > 0 {
+            } else if i > 0 {
                 // Who declined what was there may want what is there now.
                 self.touched.due(&[Stage::Take]);
             }
         }
+    }
+
+    /// Keeps the list of drafters with room, in the order in which they got it.
+    #[inline(never)]
+    fn list_if_idle(&mut self, drafter: DrafterId) {
+        let idle = &self.state.idle_drafters;
+        let listed = idle.contains(&drafter);
+        match (self.has_room(drafter), listed) {
+            (true, false) => self.state.idle_drafters.push(drafter),
+            (false, true) => self.state.idle_drafters.retain(|&i| i != drafter),
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// Lets the drafter at `at` in the list of those with room take one, if there is one for it.
+    #[inline(never)]
+    fn takes(&mut self, at: usize, drafter: DrafterId, out: &mut Actions) -> bool {
+        let Some(id) = self.picked(drafter) else {
+            return false;
+        };
+        self.hand_over(drafter, id, out);
+        if !self.has_room(drafter) {
+            self.state.idle_drafters.remove(at);
+        }
+        true
     }
 
     /// What a drafter takes next. Where everybody has a queue or a share of its own, only who was touched can have got something.
@@ -41,22 +63,7 @@ impl Core {
         self.policy.queue.pick(drafter, self)
     }
 
-    /// Keeps the list of drafters with room, in the order in which they got it.
     #[inline]
-    fn refresh_idle(&mut self) {
-        let mut touched = self.touched.drafters.members();
-        while let Some(drafter) = touched.next(&self.touched.drafters).map(DrafterId) {
-            let idle = &self.state.idle_drafters;
-            let listed = idle.contains(&drafter);
-            match (self.has_room(drafter), listed) {
-                (true, false) => self.state.idle_drafters.push(drafter),
-                (false, true) => self.state.idle_drafters.retain(|&i| i != drafter),
-                (true, true) | (false, false) => {}
-            }
-        }
-    }
-
-    #[inline(never)]
     fn hand_over(&mut self, drafter: DrafterId, id: MicrobatchId, out: &mut Actions) {
         assert!(
             self.status(id) == Status::Queued,
@@ -71,7 +78,7 @@ impl Core {
         if self.policy.assignment == Assignment::Shared && self.step_is_taken() {
             self.touched.all_drafters();
         }
-        self.touched.due(&[Stage::Deal]);
+        self.pool_has_changed();
         self.touched.drafters.insert(drafter.index());
         if self.policy.release == Release::Taken {
             self.release(id);

@@ -30,10 +30,7 @@ impl Dispatch for Bucketed {
         };
         let heads = (from..lanes).chain(0..from).filter_map(head);
         match core.policy().take {
-            Take::RoundRobin => {
-                let next = (from..lanes).find_map(head);
-                next.or_else(|| (0..from).find_map(head))
-            }
+            Take::RoundRobin => return next_in_turn(from, drafter, core),
             Take::Oldest => heads.min_by_key(|&(_, head)| core.state().lives[head.index()].ticket),
             Take::Longest => {
                 heads.min_by_key(|&(lane, _)| (usize::MAX - core.state().lanes[lane].len(), lane))
@@ -64,4 +61,19 @@ impl Dispatch for Bucketed {
             },
         }
     }
+}
+
+/// The head of the first lane from `from` on, and round, that may be taken.
+fn next_in_turn(from: usize, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
+    let lanes = core.state().lanes.len();
+    let mut lane = from;
+    for _ in 0..lanes {
+        if let Some(head) = core.head(lane)
+            && core.may_take(drafter, head)
+        {
+            return Some(head);
+        }
+        lane = if lane + 1 < lanes { lane + 1 } else { 0 };
+    }
+    None
 }
