@@ -87,7 +87,7 @@ impl<'a> Engine<'a> {
         core.on(now, event, &mut self.actions);
         let orders = self.actions.as_slice();
         observer.record(now, &event, orders, core);
-        for &order in orders {
+        for order in orders {
             self.under_way.begin(order, core.plan());
         }
         self.actions.clear();

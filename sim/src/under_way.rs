@@ -150,8 +150,8 @@ impl<'a> UnderWay<'a> {
 
     /// Begins what an order asks for.
     #[inline]
-    pub(crate) fn begin(&mut self, order: Action, plan: &Plan) {
-        match order {
+    pub(crate) fn begin(&mut self, order: &Action, plan: &Plan) {
+        match *order {
             Action::Forward { target, microbatch } => {
                 let span = self.machine.service.forward(plan.microbatch(microbatch));
                 self.forwards[target.index()] = Some(microbatch);

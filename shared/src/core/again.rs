@@ -2,7 +2,7 @@
 
 use super::{Action, Actions, Core, Status};
 use crate::id::{DrafterId, MicrobatchId, TargetId};
-use crate::policy::{Assignment, Enforce, Queue};
+use crate::policy::{Assignment, Dispatch, Enforce, Queue};
 
 impl Core {
     /// An attempt failed: the microbatch is tried again, or given up and listed.
@@ -30,7 +30,8 @@ impl Core {
     #[cold]
     pub(super) fn begin_again(&mut self, id: MicrobatchId) {
         if self.status(id) == Status::Queued {
-            self.leave_lane(id);
+            let lane = self.policy.queue.lane(id, self);
+            self.leave_lane(id, lane);
         }
         self.touched.everything();
         self.vacate(id);

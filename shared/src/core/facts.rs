@@ -191,7 +191,9 @@ impl Core {
     #[inline(always)]
     pub(super) fn in_hand(&mut self, drafter: DrafterId, id: MicrobatchId) {
         self.make_ready(drafter, id);
-        self.touched.due(&[Stage::Train]);
+        if !self.state.drafters[drafter.index()].is_working() {
+            self.touched.due(&[Stage::Train]);
+        }
         self.state.lives[id.index()].status = Status::Ready;
         if self.policy.release == Release::Fetched {
             self.release(id);
@@ -237,7 +239,26 @@ impl Core {
             self.destroy(id);
             self.state.lives[id.index()].status = Status::Trained;
             self.pool_has_changed();
-            self.touched.due(&[Stage::Take, Stage::Train, Stage::Apply]);
+            self.has_trained(drafter);
+        }
+    }
+
+    /// What may follow from the end of a training: without prefetch the drafter has room now, it may hold what comes next, and it may
+    /// have been the last of its step.
+    #[inline]
+    fn has_trained(&mut self, drafter: DrafterId) {
+        if self.policy.prefetch == 0 {
+            self.touched.due(&[Stage::Take]);
+        }
+        if !self.state.drafters[drafter.index()].ready.is_empty() {
+            self.touched.due(&[Stage::Train]);
+        }
+        let is_last = match self.policy.barrier {
+            Barrier::All => self.state.drafters_training == 0,
+            Barrier::None => self.share_is_done(drafter),
+        };
+        if is_last {
+            self.touched.due(&[Stage::Apply]);
         }
     }
 

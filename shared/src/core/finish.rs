@@ -24,7 +24,9 @@ impl Core {
     #[cold]
     fn stop_all(&mut self, out: &mut Actions) {
         self.touched.everything();
-        self.skip_the_rest(out);
+        if self.state.open > 0 {
+            self.skip_the_rest(out);
+        }
         self.state.phase = Phase::Finished;
         for i in 0..self.state.targets.len() {
             if self.state.targets[i].presence == Presence::Present {
@@ -45,6 +47,9 @@ impl Core {
         }
         self.state.idle_targets.clear();
         self.state.idle_drafters.clear();
+        for d in &mut self.state.drafters {
+            d.listed = false;
+        }
     }
 
     /// After a stop, hidden states that nobody will train on are freed and their microbatches listed as skipped.

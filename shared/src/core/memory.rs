@@ -78,7 +78,18 @@ impl Core {
         }
         hs.slots.sub(life.bytes);
         hs.by_bucket[life.bucket.index()].sub(life.bytes);
-        self.touched.due(&[Stage::Admit, Stage::Feed]);
+        self.slots_have_changed();
+    }
+
+    /// Who waits for a slot may have one now: who holds hidden states, and who is idle.
+    #[inline]
+    fn slots_have_changed(&mut self) {
+        if !self.state.holding.is_empty() {
+            self.touched.due(&[Stage::Admit]);
+        }
+        if !self.state.idle_targets.is_empty() {
+            self.touched.due(&[Stage::Feed]);
+        }
     }
 
     /// A slot no longer counts against its drafter, who is lost; it still counts in all.

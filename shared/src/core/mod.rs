@@ -188,6 +188,7 @@ impl State {
             fetching: None,
             ready: Line::default(),
             applying: false,
+            listed: true,
             trained: Vec::new(),
             own_steps: 0,
             cursor: 0,

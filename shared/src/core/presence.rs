@@ -80,6 +80,7 @@ impl Core {
         } else {
             std::mem::take(&mut d.trained)
         };
+        self.state.drafters[drafter.index()].listed = false;
         self.state.idle_drafters.retain(|&i| i != drafter);
         self.state.step_trained -= trained.len() as u32;
         for id in trained.into_iter().chain(held.iter().copied()) {

@@ -8,7 +8,7 @@ use crate::policy::{Admission, Dispatch, Input, Queue};
 use crate::time::{Span, Time};
 
 impl Core {
-    #[inline]
+    #[inline(always)]
     pub(super) fn settle(&mut self, out: &mut Actions) {
         if self.state.phase == Phase::Closing && !self.has_begun_step() {
             self.state.phase = Phase::Draining;
@@ -21,7 +21,7 @@ impl Core {
     }
 
     /// Runs the stages round and round until none is due.
-    #[inline]
+    #[inline(always)]
     fn run_stages(&mut self, out: &mut Actions) {
         loop {
             while self.touched.is_due() {
@@ -188,7 +188,7 @@ impl Core {
         } else {
             self.advance_input(target);
         }
-        if self.policy.queue == Queue::Composed {
+        if self.policy.queue == Queue::Composed && !self.state.holding.is_empty() {
             // Slots go by plan order, and what has none moves on.
             self.touched.due(&[Stage::Admit]);
         }

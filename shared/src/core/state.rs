@@ -175,6 +175,8 @@ pub struct DrafterState {
     pub ready: Line<MicrobatchId>,
     /// Whether an optimizer step of its group is being applied.
     pub applying: bool,
+    /// Whether it is listed as having room.
+    pub listed: bool,
     /// What it has trained on in the step under way, in order.
     pub trained: Vec<MicrobatchId>,
     /// Optimizer steps it has applied on its own.

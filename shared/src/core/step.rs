@@ -10,10 +10,7 @@ impl Core {
     #[inline]
     pub(super) fn train(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Train);
-        let mut touched = self.touched.drafters.members();
-        while let Some(drafter) = touched.next(&self.touched.drafters) {
-            self.trains(DrafterId(drafter), out);
-        }
+        self.each_touched_drafter(|core, drafter| core.trains(drafter, out));
     }
 
     /// Lets a drafter train on what it holds ready, if it may.
@@ -78,7 +75,9 @@ impl Core {
         self.touched.run(Stage::Apply);
         match self.policy.barrier {
             Barrier::All => self.apply_to_all(out),
-            Barrier::None => self.apply_to_each(out),
+            Barrier::None => {
+                self.each_touched_drafter(|core, drafter| core.apply_to_one(drafter, out));
+            }
         }
     }
 
@@ -107,17 +106,9 @@ impl Core {
         });
     }
 
-    #[inline]
-    fn apply_to_each(&mut self, out: &mut Actions) {
-        let mut touched = self.touched.drafters.members();
-        while let Some(drafter) = touched.next(&self.touched.drafters) {
-            self.applies(DrafterId(drafter), out);
-        }
-    }
-
     /// Applies a drafter's own step if it has done its share.
     #[inline(never)]
-    fn applies(&mut self, drafter: DrafterId, out: &mut Actions) {
+    fn apply_to_one(&mut self, drafter: DrafterId, out: &mut Actions) {
         let d = &self.state.drafters[drafter.index()];
         let is_idle = d.is_present() && !d.is_working();
         if !is_idle || d.trained.is_empty() || !self.share_is_done(drafter) {

@@ -10,10 +10,7 @@ impl Core {
     #[inline]
     pub(super) fn take(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Take);
-        let mut touched = self.touched.drafters.members();
-        while let Some(drafter) = touched.next(&self.touched.drafters) {
-            self.list_if_idle(DrafterId(drafter));
-        }
+        self.each_touched_drafter(|core, drafter| core.list_if_idle(drafter));
         let mut i = 0;
         while let Some(drafter) = self.state.idle_drafters.get(i) {
             if self.state.waiting == 0 {
@@ -31,9 +28,9 @@ impl Core {
     /// Keeps the list of drafters with room, in the order in which they got it.
     #[inline(never)]
     fn list_if_idle(&mut self, drafter: DrafterId) {
-        let idle = &self.state.idle_drafters;
-        let listed = idle.contains(&drafter);
-        match (self.has_room(drafter), listed) {
+        let has_room = self.has_room(drafter);
+        let listed = &mut self.state.drafters[drafter.index()].listed;
+        match (has_room, std::mem::replace(listed, has_room)) {
             (true, false) => self.state.idle_drafters.push(drafter),
             (false, true) => self.state.idle_drafters.retain(|&i| i != drafter),
             (true, true) | (false, false) => {}
@@ -49,6 +46,7 @@ impl Core {
         self.hand_over(drafter, id, out);
         if !self.has_room(drafter) {
             self.state.idle_drafters.remove(at);
+            self.state.drafters[drafter.index()].listed = false;
         }
         true
     }
@@ -71,7 +69,8 @@ impl Core {
         );
         assert!(self.may_take(drafter, id), "a policy picks what is legal");
         self.state.memo = self.policy.queue.taken(id, self);
-        self.leave_lane(id);
+        let lane = self.policy.queue.lane(id, self);
+        self.leave_lane(id, lane);
         self.forget_untaken(id);
         let is_ahead = self.plan.is_composed() && self.plan.step_of[id.index()] > self.state.step;
         self.state.step_taken += u32::from(!is_ahead);
@@ -96,8 +95,7 @@ impl Core {
     }
 
     #[inline(always)]
-    pub(super) fn leave_lane(&mut self, id: MicrobatchId) {
-        let lane = self.policy.queue.lane(id, self);
+    pub(super) fn leave_lane(&mut self, id: MicrobatchId, lane: usize) {
         let lane = &mut self.state.lanes[lane];
         if lane.first() == Some(id) {
             lane.pop();

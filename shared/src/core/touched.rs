@@ -118,6 +118,20 @@ impl Core {
         &mut self.state.drafters[drafter.index()]
     }
 
+    /// Looks at every drafter touched, lowest first, which may touch others: of each word of the set those that were in it when it was
+    /// reached.
+    #[inline]
+    pub(super) fn each_touched_drafter(&mut self, mut look: impl FnMut(&mut Self, DrafterId)) {
+        for drafter in members(self.touched.drafters.first, 0) {
+            look(self, DrafterId(drafter));
+        }
+        for i in 0..self.touched.drafters.more.len() {
+            for drafter in members(self.touched.drafters.more[i], i as u16 + 1) {
+                look(self, DrafterId(drafter));
+            }
+        }
+    }
+
     /// Targets whose activity the last event may have changed; all others do what they did.
     pub fn touched_targets(&self) -> impl Iterator<Item = TargetId> {
         self.touched.targets.iter().map(TargetId)
@@ -186,43 +200,21 @@ impl WorkerSet {
 
     /// Its members, lowest first.
     fn iter(&self) -> impl Iterator<Item = u16> {
-        let mut members = self.members();
-        std::iter::from_fn(move || members.next(self))
-    }
-
-    /// Goes through it while others may change it.
-    #[inline]
-    pub(super) fn members(&self) -> Members {
-        Members {
-            left: self.first,
-            word: 0,
-            words: self.more.len() as u16,
-        }
+        let words = std::iter::once(&self.first).chain(&self.more).copied();
+        (0..).zip(words).flat_map(|(i, word)| members(word, i))
     }
 }
 
-/// Goes through a set, lowest first: a word's members are those it had when the word was reached.
-pub(super) struct Members {
-    left: u64,
-    /// The word that is gone through, and how many there are after the first.
-    word: u16,
-    words: u16,
-}
-
-impl Members {
-    #[inline]
-    pub(super) fn next(&mut self, set: &WorkerSet) -> Option<u16> {
-        while self.left == 0 {
-            if self.word == self.words {
-                return None;
-            }
-            self.left = set.more[usize::from(self.word)];
-            self.word += 1;
-        }
-        let bit = self.left.trailing_zeros() as u16;
-        self.left &= self.left - 1;
-        Some(self.word << 6 | bit)
-    }
+/// The members of the `i`-th word of a set, lowest first.
+#[inline]
+fn members(mut word: u64, i: u16) -> impl Iterator<Item = u16> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros() as u16;
+        (word != 0).then(|| {
+            word &= word - 1;
+            i << 6 | bit
+        })
+    })
 }
 
 #[cfg(test)]

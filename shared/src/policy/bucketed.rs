@@ -4,7 +4,7 @@
 
 use super::dispatch::Dispatch;
 use super::{Policy, Take};
-use crate::core::{Core, Memo};
+use crate::core::{Core, Line, Memo};
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
 
@@ -65,15 +65,7 @@ impl Dispatch for Bucketed {
 
 /// The head of the first lane from `from` on, and round, that may be taken.
 fn next_in_turn(from: usize, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
-    let lanes = core.state().lanes.len();
-    let mut lane = from;
-    for _ in 0..lanes {
-        if let Some(head) = core.head(lane)
-            && core.may_take(drafter, head)
-        {
-            return Some(head);
-        }
-        lane = if lane + 1 < lanes { lane + 1 } else { 0 };
-    }
-    None
+    let (earlier, later) = core.state().lanes.split_at(from);
+    let mut heads = later.iter().chain(earlier).filter_map(Line::first);
+    heads.find(|&head| core.may_take(drafter, head))
 }

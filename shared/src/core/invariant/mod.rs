@@ -315,6 +315,9 @@ fn idle_lists_agree(core: &Core) -> bool {
         && drafters
             .iter()
             .all(|d| state.drafters[d.index()].is_present())
+        && drafters.into_iter().eq((0..state.drafters.len())
+            .filter(|&d| state.drafters[d].listed)
+            .map(DrafterId::from_index))
 }
 
 fn counts_drafters(core: &Core) -> bool {
