@@ -79,13 +79,17 @@ impl Core {
     #[inline(never)]
     fn has_room_for_this_step(&self, drafter: DrafterId, limit: usize) -> bool {
         let ready = &self.state.drafters[drafter.index()].ready;
-        let of_this_step = |&&id: &&MicrobatchId| self.is_of_this_step(id);
-        self.lacks_from_plan(drafter) && ready.iter().filter(of_this_step).count() < limit
+        let is_full = ready
+            .get(limit - 1)
+            .is_some_and(|id| self.is_of_this_step(id));
+        !is_full && self.lacks_from_plan(drafter)
     }
 
-    /// Whether a microbatch belongs to the planned step under way.
+    /// Whether a microbatch in hand or ahead belongs to the planned step under way: all of the steps before are done.
+    #[inline]
     fn is_of_this_step(&self, id: MicrobatchId) -> bool {
-        self.plan.step_of[id.index()] == self.state.step
+        let step = self.plan.steps.get(self.state.step.index());
+        step.is_some_and(|step| id.0 < step.microbatches.end)
     }
 
     /// Whether the planned step under way holds something that a drafter is still to take.
@@ -95,9 +99,9 @@ impl Core {
         };
         match self.policy.assignment {
             Assignment::Shared => self.state.step_taken < step.microbatches.len() as u32,
-            Assignment::Fixed => self
-                .next_of_plan(drafter)
-                .is_some_and(|id| self.is_of_this_step(id)),
+            Assignment::Fixed => {
+                self.state.drafters[drafter.index()].cursor < step.microbatches.end
+            }
         }
     }
 
@@ -120,8 +124,9 @@ impl Core {
     #[inline(never)]
     fn planned_share_is_done(&self, drafter: DrafterId) -> bool {
         let d = &self.state.drafters[drafter.index()];
-        let mut in_hand = d.ready.iter().chain(&d.fetching);
-        !in_hand.any(|&id| self.is_of_this_step(id)) && !self.lacks_from_plan(drafter)
+        // What is ready is in plan order.
+        let mut in_hand = d.ready.first().into_iter().chain(d.fetching);
+        !in_hand.any(|id| self.is_of_this_step(id)) && !self.lacks_from_plan(drafter)
     }
 
     /// Buckets in the window that a drafter is taking for.
@@ -159,20 +164,25 @@ impl Core {
 impl Core {
     /// The drafter that will train a microbatch which is `planned` for one: the one in whose memory or slot it is already, else the
     /// planned one while it is there, else the next one that is. With nobody there it stays with the planned one, who may come back.
+    #[inline]
     pub fn keeper(&self, id: MicrobatchId, planned: DrafterId) -> DrafterId {
+        let life = &self.state.lives[id.index()];
+        life.at_drafter
+            .or(life.slot.drafter())
+            .unwrap_or_else(|| self.heir(planned))
+    }
+
+    #[inline]
+    fn heir(&self, planned: DrafterId) -> DrafterId {
         let drafters = &self.state.drafters;
         let is_there = |d: usize| drafters[d].presence != Presence::Lost;
-        let heir = || {
-            if is_there(planned.index()) {
-                return planned;
-            }
-            (1..drafters.len())
-                .map(|i| (planned.index() + i) % drafters.len())
-                .find(|&d| is_there(d))
-                .map_or(planned, DrafterId::from_index)
-        };
-        let life = &self.state.lives[id.index()];
-        life.at_drafter.or(life.slot.drafter()).unwrap_or_else(heir)
+        if is_there(planned.index()) {
+            return planned;
+        }
+        (1..drafters.len())
+            .map(|i| (planned.index() + i) % drafters.len())
+            .find(|&d| is_there(d))
+            .map_or(planned, DrafterId::from_index)
     }
 
     /// Under a composed plan with fixed assignment, the first microbatch of this step or the next that is `drafter`'s and untaken.

@@ -122,13 +122,18 @@ impl Core {
     /// reached.
     #[inline]
     pub(super) fn each_touched_drafter(&mut self, mut look: impl FnMut(&mut Self, DrafterId)) {
-        for drafter in members(self.touched.drafters.first, 0) {
-            look(self, DrafterId(drafter));
-        }
+        self.each_of(self.touched.drafters.first, 0, &mut look);
         for i in 0..self.touched.drafters.more.len() {
-            for drafter in members(self.touched.drafters.more[i], i as u16 + 1) {
-                look(self, DrafterId(drafter));
-            }
+            self.each_of(self.touched.drafters.more[i], i as u16 + 1, &mut look);
+        }
+    }
+
+    /// Looks at the drafters of the `i`-th word of a set.
+    #[inline]
+    fn each_of(&mut self, mut word: u64, i: u16, look: &mut impl FnMut(&mut Self, DrafterId)) {
+        while word != 0 {
+            look(self, DrafterId(i << 6 | word.trailing_zeros() as u16));
+            word &= word - 1;
         }
     }
 
@@ -199,22 +204,37 @@ impl WorkerSet {
     }
 
     /// Its members, lowest first.
-    fn iter(&self) -> impl Iterator<Item = u16> {
-        let words = std::iter::once(&self.first).chain(&self.more).copied();
-        (0..).zip(words).flat_map(|(i, word)| members(word, i))
+    #[inline]
+    fn iter(&self) -> Members<'_> {
+        Members {
+            word: self.first,
+            i: 0,
+            more: self.more.iter(),
+        }
     }
 }
 
-/// The members of the `i`-th word of a set, lowest first.
-#[inline]
-fn members(mut word: u64, i: u16) -> impl Iterator<Item = u16> {
-    std::iter::from_fn(move || {
-        let bit = word.trailing_zeros() as u16;
-        (word != 0).then(|| {
-            word &= word - 1;
-            i << 6 | bit
-        })
-    })
+/// Goes through words of a set, lowest member first.
+struct Members<'a> {
+    /// What is left of the `i`-th word.
+    word: u64,
+    i: u16,
+    more: std::slice::Iter<'a, u64>,
+}
+
+impl Iterator for Members<'_> {
+    type Item = u16;
+
+    #[inline]
+    fn next(&mut self) -> Option<u16> {
+        while self.word == 0 {
+            self.word = *self.more.next()?;
+            self.i += 1;
+        }
+        let bit = self.word.trailing_zeros() as u16;
+        self.word &= self.word - 1;
+        Some(self.i << 6 | bit)
+    }
 }
 
 #[cfg(test)]
