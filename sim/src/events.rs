@@ -77,17 +77,21 @@ impl Events {
     }
 
     /// Sets the time of a slot's event, or `None` for no event.
+    #[inline]
+    pub(crate) fn set(&mut self, slot: usize, at: Option<Time>) {
+        self.set_at(slot, at.unwrap_or(Time::from_ns(NEVER)));
+    }
+
+    /// Sets the time of a slot's event.
     ///
     /// # Panics
     /// When the time is beyond 18 years.
-    #[inline]
-    pub(crate) fn set(&mut self, slot: usize, at: Option<Time>) {
+    pub(crate) fn set_at(&mut self, slot: usize, at: Time) {
+        assert!(at.as_ns() <= NEVER, "a run ends within 18 years");
         if self.popped == slot {
             self.popped = NOBODY;
         }
-        let at = at.map_or(NEVER, Time::as_ns);
-        assert!(at <= NEVER, "a run ends within 18 years");
-        self.put(slot, at);
+        self.put(slot, at.as_ns());
     }
 
     #[inline(always)]

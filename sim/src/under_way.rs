@@ -149,7 +149,7 @@ impl<'a> UnderWay<'a> {
     }
 
     /// Begins what an order asks for.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(&mut self, order: &Action, plan: &Plan) {
         match *order {
             Action::Forward { target, microbatch } => {
@@ -209,7 +209,7 @@ impl<'a> UnderWay<'a> {
                 };
                 self.compute(slot, Work::Apply, self.machine.service.apply());
             }
-            Action::Wake { at } => self.events.set(self.slots.wake, Some(at)),
+            Action::Wake { at } => self.events.set_at(self.slots.wake, at),
             Action::Admit { .. }
             | Action::Discard { .. }
             | Action::StopTarget { .. }
@@ -267,7 +267,7 @@ impl<'a> UnderWay<'a> {
     fn compute(&mut self, slot: usize, work: Work, span: Span) {
         let gpu = self.gpu_of(slot);
         let Some(gpu) = gpu else {
-            self.events.set(slot, Some(self.now + span));
+            self.events.set_at(slot, self.now + span);
             return;
         };
         self.machine.devices.begin(gpu, self.now, slot, work, span);
@@ -327,7 +327,7 @@ impl<'a> UnderWay<'a> {
 
     fn settle(&mut self, gpu: usize) {
         for (slot, at) in self.machine.devices.times(gpu) {
-            self.events.set(slot, Some(at));
+            self.events.set_at(slot, at);
         }
     }
 }

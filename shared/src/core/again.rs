@@ -19,7 +19,7 @@ impl Core {
         self.state.lives[id.index()].status = Status::Failed;
         self.state.open -= 1;
         let is_of_this_step =
-            self.plan.is_composed() && self.plan.step_of[id.index()] == self.state.step;
+            self.is_composed() && self.plan.step_of[id.index()] == self.state.step;
         self.state.step_taken += u32::from(is_of_this_step);
         self.state.step_failed += u32::from(is_of_this_step);
         self.advance_cursors();
@@ -54,7 +54,7 @@ impl Core {
     #[cold]
     pub(super) fn untake(&mut self, drafter: DrafterId, id: MicrobatchId) {
         self.count_untaken(id, |count| *count += 1);
-        let is_ahead = self.plan.is_composed() && self.plan.step_of[id.index()] > self.state.step;
+        let is_ahead = self.is_composed() && self.plan.step_of[id.index()] > self.state.step;
         if !is_ahead {
             self.state.step_taken = self.state.step_taken.saturating_sub(1);
         }
@@ -106,7 +106,7 @@ impl Core {
     /// Moves a drafter's cursor to its next microbatch of the plan, at `from` or after it.
     #[inline]
     pub(super) fn advance_cursor(&mut self, drafter: DrafterId, from: u32) {
-        if self.plan.is_composed() && self.policy.assignment == Assignment::Fixed {
+        if self.is_composed() && self.policy.assignment == Assignment::Fixed {
             let next = self.cursor_after(from, drafter);
             self.state.drafters[drafter.index()].cursor = next;
         }

@@ -209,7 +209,7 @@ impl Core {
     /// A drafter trains in the order in which things reach it, and under a plan in plan order.
     #[inline(always)]
     fn make_ready(&mut self, drafter: DrafterId, id: MicrobatchId) {
-        let is_composed = self.plan.is_composed();
+        let is_composed = self.is_composed();
         let ready = &mut self.drafter_mut(drafter).ready;
         if is_composed {
             let at = ready.partition_point(|&earlier| earlier < id);

@@ -68,11 +68,11 @@ impl Core {
             // Only who has something left to do in this step takes anything.
             return !d.is_working()
                 && (d.ready.is_empty()
-                    || self.plan.is_composed() && self.has_room_for_this_step(drafter, 1))
+                    || self.is_composed() && self.has_room_for_this_step(drafter, 1))
                 && !self.share_is_done(drafter);
         }
         d.ready.len() < prefetch
-            || self.plan.is_composed() && self.has_room_for_this_step(drafter, prefetch)
+            || self.is_composed() && self.has_room_for_this_step(drafter, prefetch)
     }
 
     /// What a drafter holds ahead leaves room for what the planned step under way still lacks.
@@ -108,7 +108,7 @@ impl Core {
     /// Whether a drafter has nothing left to take or train in the step under way, but for what it trains on now.
     #[inline(always)]
     pub(super) fn share_is_done(&self, drafter: DrafterId) -> bool {
-        if self.plan.is_composed() {
+        if self.is_composed() {
             return self.planned_share_is_done(drafter);
         }
         let d = &self.state.drafters[drafter.index()];
@@ -214,16 +214,25 @@ impl Core {
     }
 
     /// Whether hidden states may still reach `drafter`: some are waiting, in the making or to be made.
+    #[inline]
     pub fn could_come(&self, drafter: DrafterId) -> bool {
+        self.state.untaken > 0 && (!self.deals_out() || self.could_be_dealt_to(drafter))
+    }
+
+    /// Whether drafters have queues or inboxes of their own before anybody takes.
+    #[inline]
+    fn deals_out(&self) -> bool {
+        matches!(self.policy.queue, Queue::PerDrafter | Queue::Dealt)
+    }
+
+    #[inline(never)]
+    fn could_be_dealt_to(&self, drafter: DrafterId) -> bool {
         let lanes = &self.state.lanes;
-        match self.policy.queue {
-            Queue::PerDrafter => self.state.untaken_of_drafter[drafter.index()] > 0,
-            Queue::Dealt => {
-                let inboxes = self.state.waiting as usize - lanes[0].len();
-                !lanes[1 + drafter.index()].is_empty() || self.state.untaken as usize > inboxes
-            }
-            Queue::Fifo | Queue::Bucketed | Queue::Composed => self.state.untaken > 0,
+        if self.policy.queue == Queue::PerDrafter {
+            return self.state.untaken_of_drafter[drafter.index()] > 0;
         }
+        let inboxes = self.state.waiting as usize - lanes[0].len();
+        !lanes[1 + drafter.index()].is_empty() || self.state.untaken as usize > inboxes
     }
 
     /// Whether every microbatch that will wait in the pool is there.
@@ -235,7 +244,7 @@ impl Core {
     /// acts on taking, stays within reach.
     #[inline(always)]
     pub fn may_take(&self, drafter: DrafterId, id: MicrobatchId) -> bool {
-        if self.plan.is_composed() {
+        if self.is_composed() {
             return self.may_take_of_plan(id);
         }
         let d = &self.state.drafters[drafter.index()];

@@ -132,7 +132,7 @@ impl Core {
             self.first_of_again(fresh)?
         };
         let beyond = self.state.phase == Phase::Closing
-            && self.plan.is_composed()
+            && self.is_composed()
             && self.plan.step_of[next.index()] > self.state.step;
         (!beyond).then_some(next)
     }

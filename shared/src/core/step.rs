@@ -56,7 +56,7 @@ impl Core {
             Barrier::All => self.state.drafters_applying == 0,
             Barrier::None => self.state.phase == Phase::Running || d.has_begun_window(),
         };
-        let is_of_this_step = if self.plan.is_composed() {
+        let is_of_this_step = if self.is_composed() {
             self.plan.step_of[next.index()] == self.state.step
         } else {
             match self.policy.assignment {

@@ -72,7 +72,7 @@ impl Core {
         let lane = self.policy.queue.lane(id, self);
         self.leave_lane(id, lane);
         self.forget_untaken(id);
-        let is_ahead = self.plan.is_composed() && self.plan.step_of[id.index()] > self.state.step;
+        let is_ahead = self.is_composed() && self.plan.step_of[id.index()] > self.state.step;
         self.state.step_taken += u32::from(!is_ahead);
         if self.policy.assignment == Assignment::Shared && self.step_is_taken() {
             self.touched.all_drafters();

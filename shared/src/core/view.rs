@@ -3,7 +3,7 @@
 use super::{Core, Memo, Status};
 use crate::draw::Stream;
 use crate::id::{BucketId, DrafterId, MicrobatchId};
-use crate::policy::Dispatch;
+use crate::policy::{Dispatch, Queue};
 
 impl Core {
     /// What the discipline asked to remember last.
@@ -17,6 +17,12 @@ impl Core {
             Stream::Decision,
             (self.state.memo.decisions << 16) | u64::from(k),
         )
+    }
+
+    /// Whether optimizer steps are composed ahead of dispatch.
+    #[inline]
+    pub fn is_composed(&self) -> bool {
+        self.policy.queue == Queue::Composed
     }
 
     /// Where a microbatch is on its way.

@@ -66,9 +66,10 @@ impl Dispatch for Bucketed {
 /// The head of the first lane from `from` on, and round, that may be taken.
 fn next_in_turn(from: usize, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
     let (earlier, later) = core.state().lanes.split_at(from);
-    let first = |lanes: &[Line<MicrobatchId>]| {
-        let mut heads = lanes.iter().filter_map(Line::first);
-        heads.find(|&head| core.may_take(drafter, head))
-    };
-    first(later).or_else(|| first(earlier))
+    for head in later.iter().chain(earlier).filter_map(Line::first) {
+        if core.may_take(drafter, head) {
+            return Some(head);
+        }
+    }
+    None
 }
