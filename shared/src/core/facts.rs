@@ -74,14 +74,34 @@ impl Core {
         if outcome == Outcome::Failed || is_lost {
             self.make_idle(target);
             self.fail(id);
-        } else if self.state.lives[id.index()].has_slot() && self.can_send_off(id) {
-            self.send_off(target, id, out);
+        } else if self.may_leave(id) {
+            self.let_go(target, id, out);
+            if self.is_composed() && !self.state.holding.is_empty() {
+                // Another may be the next in plan order now.
+                self.touched.due(&[Stage::Admit]);
+            }
         } else {
             self.state.lives[id.index()].status = Status::Held;
             self.target_mut(target).task = TargetTask::Hold(id);
             self.state.holding.push(target);
-            self.touched.due(&[Stage::Admit]);
         }
+    }
+
+    /// Whether hidden states may leave their target's hands now, since they have a slot or may have one.
+    #[inline]
+    pub(super) fn may_leave(&self, id: MicrobatchId) -> bool {
+        let has_slot = self.state.lives[id.index()].has_slot();
+        self.can_send_off(id) && (has_slot || self.is_next_for_slot(id) && self.fits(id))
+    }
+
+    /// Hidden states that may leave get a slot, unless they have one, and go.
+    #[inline(always)]
+    pub(super) fn let_go(&mut self, target: TargetId, id: MicrobatchId, out: &mut Actions) {
+        if !self.state.lives[id.index()].has_slot() {
+            self.grant(id);
+            out.push(Action::Admit { microbatch: id });
+        }
+        self.send_off(target, id, out);
     }
 
     /// Whether hidden states may leave their target now: not during an orderly stop, and not for a drafter that is not there.

@@ -242,7 +242,7 @@ impl Core {
 
     /// Whether the rules allow `drafter` to take a waiting microbatch now: its window and step have room, and the mixing rule, where it
     /// acts on taking, stays within reach.
-    #[inline(always)]
+    #[inline(never)]
     pub fn may_take(&self, drafter: DrafterId, id: MicrobatchId) -> bool {
         if self.is_composed() {
             return self.may_take_of_plan(id);

@@ -75,16 +75,11 @@ impl Core {
     fn admits(&mut self, at: usize, target: TargetId, out: &mut Actions) -> bool {
         let held = self.state.targets[target.index()].held();
         let id = held.expect("who is listed as holding holds");
-        let has_slot = self.state.lives[id.index()].has_slot();
-        if !self.can_send_off(id) || !(has_slot || self.is_next_for_slot(id) && self.fits(id)) {
+        if !self.may_leave(id) {
             return false;
         }
         self.state.holding.remove(at);
-        if !has_slot {
-            self.grant(id);
-            out.push(Action::Admit { microbatch: id });
-        }
-        self.send_off(target, id, out);
+        self.let_go(target, id, out);
         true
     }
 
