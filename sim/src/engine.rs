@@ -81,7 +81,7 @@ impl<'a> Engine<'a> {
         End::Done
     }
 
-    #[inline(never)]
+    #[inline]
     fn tell(&mut self, event: Event, core: &mut Core, observer: &mut impl Observe) {
         let now = self.under_way.now;
         core.on(now, event, &mut self.actions);

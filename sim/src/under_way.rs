@@ -149,7 +149,7 @@ impl<'a> UnderWay<'a> {
     }
 
     /// Begins what an order asks for.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn begin(&mut self, order: &Action, plan: &Plan) {
         match *order {
             Action::Forward { target, microbatch } => {

@@ -88,7 +88,7 @@ impl Core {
     }
 
     /// Whether hidden states may leave their target's hands now, since they have a slot or may have one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn may_leave(&self, id: MicrobatchId) -> bool {
         let has_slot = self.state.lives[id.index()].has_slot();
         self.can_send_off(id) && (has_slot || self.is_next_for_slot(id) && self.fits(id))

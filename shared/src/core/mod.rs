@@ -65,6 +65,8 @@ pub struct Core {
     plan: Arc<Plan>,
     policy: Policy,
     caps: Caps,
+    /// Whether the policy knows the drafter of hidden states before anybody takes them.
+    knows_drafter: bool,
     grad_accum: u32,
     seed: Seed,
     state: State,
@@ -94,6 +96,7 @@ impl Core {
         let caps = Caps::of(&policy);
         let touched = Touched::new(state.targets.len(), state.drafters.len());
         let mut core = Self {
+            knows_drafter: policy.knows_drafter(),
             plan,
             policy,
             caps,

@@ -54,7 +54,7 @@ impl Core {
     /// What a drafter takes next. Where everybody has a queue or a share of its own, only who was touched can have got something.
     #[inline]
     fn picked(&self, drafter: DrafterId) -> Option<MicrobatchId> {
-        let has_own = self.policy.knows_drafter() || self.policy.queue == Queue::Dealt;
+        let has_own = self.knows_drafter || self.policy.queue == Queue::Dealt;
         if has_own && !self.touched.drafters.contains(drafter.index()) {
             return None;
         }

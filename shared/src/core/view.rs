@@ -52,6 +52,9 @@ impl Core {
     /// The drafter that will train on a microbatch, where the policy knows it.
     #[inline]
     pub(super) fn consignee(&self, id: MicrobatchId) -> Option<DrafterId> {
+        if !self.knows_drafter {
+            return None;
+        }
         self.policy.queue.consignee(id, self)
     }
 }
