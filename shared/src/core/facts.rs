@@ -218,11 +218,10 @@ impl Core {
         if self.policy.release == Release::Fetched {
             self.release(id);
         }
-        if self.policy.release != Release::Trained {
-            if self.state.lives[id.index()].at_drafter.is_some() {
-                self.leave_target(id);
-                self.leave_host(id);
-            }
+        let has_arrived = self.state.lives[id.index()].at_drafter.is_some();
+        if self.policy.release != Release::Trained && has_arrived {
+            self.leave_target(id);
+            self.leave_host(id);
         }
     }
 

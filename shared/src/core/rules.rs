@@ -168,7 +168,7 @@ impl Core {
     pub fn keeper(&self, id: MicrobatchId, planned: DrafterId) -> DrafterId {
         let life = &self.state.lives[id.index()];
         life.at_drafter
-            .or(life.slot.drafter())
+            .or_else(|| life.slot.drafter())
             .unwrap_or_else(|| self.heir(planned))
     }
 

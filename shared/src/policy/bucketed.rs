@@ -66,10 +66,6 @@ impl Dispatch for Bucketed {
 /// The head of the first lane from `from` on, and round, that may be taken.
 fn next_in_turn(from: usize, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
     let (earlier, later) = core.state().lanes.split_at(from);
-    for head in later.iter().chain(earlier).filter_map(Line::first) {
-        if core.may_take(drafter, head) {
-            return Some(head);
-        }
-    }
-    None
+    let mut heads = later.iter().chain(earlier).filter_map(Line::first);
+    heads.find(|&head| core.may_take(drafter, head))
 }
