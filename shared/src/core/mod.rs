@@ -179,6 +179,11 @@ impl State {
         let drafters = usize::from(policy.drafters);
         let total =
             u32::try_from(plan.microbatches.len()).expect("microbatches are counted in u32");
+        let lives: Vec<_> = plan.microbatches.iter().map(Life::new).collect();
+        let mut untaken_of_bucket = vec![0; usize::from(plan.buckets)];
+        for life in &lives {
+            untaken_of_bucket[life.bucket.index()] += 1;
+        }
         let target = TargetState {
             presence: Presence::Present,
             task: TargetTask::Idle,
@@ -199,7 +204,7 @@ impl State {
         Self {
             now: Time::ZERO,
             phase: Phase::New,
-            lives: plan.microbatches.iter().map(Life::new).collect(),
+            lives,
             again: BTreeSet::new(),
             next: 0,
             targets: vec![target; targets],
@@ -214,7 +219,7 @@ impl State {
             drafters_applying: 0,
             hs: HsUse::new(usize::from(plan.buckets), targets, drafters),
             untaken: total,
-            untaken_of_bucket: plan.bucket_counts(),
+            untaken_of_bucket,
             untaken_of_drafter: vec![0; drafters],
             open: total,
             in_flight: 0,

@@ -1,5 +1,8 @@
 //! Settling: what follows from the state, until nothing more is legal. Every round grants slots, feeds targets, deals, lets drafters
 //! take and train, and applies optimizer steps, in this order, as far as something that they read has changed.
+//!
+//! A stage goes through those who wait for it, which is a few instructions when nobody does and so is part of one loop. What it does to one
+//! of them is a function of its own (`admits`, `feeds`, `takes`, `trains`).
 
 use super::touched::Stage;
 use super::{Action, Actions, Core, Phase, Status, TargetTask};

@@ -7,7 +7,7 @@ use crate::policy::{Assignment, Dispatch, Placement, Queue, Release, Transport};
 
 impl Core {
     /// Lets drafters with room take what the policy prefers, longest idle first.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, out: &mut Actions) {
         self.touched.run(Stage::Take);
         self.each_touched_drafter(|core, drafter| core.list_if_idle(drafter));
@@ -78,7 +78,6 @@ impl Core {
             self.touched.all_drafters();
         }
         self.pool_has_changed();
-        self.touched.drafters.insert(drafter.index());
         if self.policy.release == Release::Taken {
             self.release(id);
         }
