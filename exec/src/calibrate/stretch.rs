@@ -45,6 +45,8 @@ struct Hands<Hidden> {
     over: Option<(Time, Time)>,
     /// Each lane's tasks, in the order in which they will end.
     busy: BTreeMap<Lane, VecDeque<Course<Hidden>>>,
+    /// When each lane has last ended something.
+    ended: BTreeMap<Lane, Time>,
     /// What the drafter may train on.
     ready: VecDeque<Course<Hidden>>,
     /// Microbatches on their way.
@@ -85,6 +87,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             watched: 0,
             over: None,
             busy: BTreeMap::new(),
+            ended: BTreeMap::new(),
             ready: VecDeque::new(),
             count: 0,
             trained: 0,
@@ -153,7 +156,9 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             lane if lane == drafter => Some(Stage::Train),
             _ => None,
         };
-        let span = done.at - course.since;
+        // A copy that was ordered while another was under way has waited for that.
+        let before = hands.ended.insert(done.lane, done.at);
+        let span = done.at - before.map_or(course.since, |before| before.max(course.since));
         match stage {
             Some(stage) if hands.watch.computes && course.is_watched => {
                 self.note(stage, Some(course.like), 1, span);

@@ -128,6 +128,42 @@ fn a_stretch_of_a_run_is_watched_under_the_sizes_it_has() {
 }
 
 #[test]
+fn a_copy_is_not_charged_for_the_one_before_it() {
+    let stop = AtomicBool::new(false);
+    let ms = |each: u64| vec![Span::from_ms(each); 3];
+    let slow_copies = Emulation {
+        times: ServiceTimes {
+            forward: ms(4),
+            stage: ms(20),
+            fetch: ms(1),
+            train: ms(2),
+            apply: Span::from_ms(1),
+        },
+        bytes: vec![Bytes(64); 3],
+        byte_scale: 1.0,
+        speedup: 1.0,
+        sharing: LinkSharing::Own,
+    };
+    let asked = Request {
+        in_hand: 3,
+        copies_only: true,
+        window: Span::from_ms(200),
+        ..request()
+    };
+    let backend = Arc::new(Emulated::new(slow_copies).unwrap());
+    let measured = measure(&backend, &policy(), &asked, &|| (), &stop).unwrap();
+    let out = measured.beside.iter().filter(|t| t.stage == Stage::CopyOut);
+    let mut spans: Vec<Span> = out.map(|t| t.span).collect();
+    spans.sort_unstable();
+    let middle = spans[spans.len() / 2];
+    // Targets are ahead, so a copy waits for most of the one before it.
+    assert!(
+        middle >= Span::from_ms(20) && middle < Span::from_ms(30),
+        "{spans:?}"
+    );
+}
+
+#[test]
 fn a_step_of_two_drafters_is_told_from_one_of_one() {
     let stop = AtomicBool::new(false);
     let two = Policy {

@@ -33,9 +33,9 @@ def metrics(trace):
 
 
 def place(name):
-    """A folder's policy and split: composed-drafters-2-targets-3 is composed on 3+2."""
+    """A folder's policy and split: composed-drafters-2-targets-3 is composed on 3+2, and one without numbers has one worker of each kind."""
     found = re.match(r"(.*?)-drafters-(\d)-targets-(\d)$", name)
-    return (found[1], f"{found[3]}+{found[2]}")
+    return (found[1], f"{found[3]}+{found[2]}") if found else (name, "1+1")
 
 
 measured = {}
@@ -58,7 +58,7 @@ with open(f"{out}/policies.csv", "w", newline="") as file:
     writer.writeheader()
     writer.writerows(table)
 
-figure, (top, bottom) = plt.subplots(2, 1, figsize=(13, 9.2), gridspec_kw={"height_ratios": [1.15, 1], "hspace": 0.4})
+figure, (top, bottom) = plt.subplots(2, 1, figsize=(max(8.5, 0.93 * len(names)), 9.2), gridspec_kw={"height_ratios": [1.15, 1], "hspace": 0.4})
 for at, name in enumerate(names):
     found = next(r for r in table if (r["policy"], r["split"], r["run"]) == (*place(name), "sim"))
     predicted, runs = found["tok_s"], measured.get(name)
@@ -69,15 +69,17 @@ for at, name in enumerate(names):
         top.text(at, max(predicted, mean) / 1e3 + 12, f"{100 * (predicted / mean - 1):+.1f} %", ha="center", fontsize=8.5)
     else:
         top.text(at, predicted / 1e3 + 12, "not run", ha="center", fontsize=8.5, color=SOFT)
+    done = next((r for r in table if (r["policy"], r["split"], r["run"]) == (*place(name), "exec-1")), found)
     for shift, who in ((-0.2, "target"), (0.2, "drafter")):
         height = 0
         for part, colour in zip(PARTS, PART_COLOURS):
-            share = 100 * found[f"{who}_{part}"]
+            share = 100 * done[f"{who}_{part}"]
             bottom.bar(at + shift, share, 0.36, bottom=height, color=colour, label=part if (at, who) == (0, "target") else None)
             height += share
         bottom.text(at + shift, 102, who[0].upper(), ha="center", fontsize=8, color=SOFT)
-short = lambda policy: policy.replace("composed-", "composed\n").replace("-queues", "\nqueues")
-labels = [short(place(name)[0]) + "\n" + place(name)[1] for name in names]
+short = lambda policy: re.sub("-(pinned|pageable)$", "", policy).replace("-queues", "\nqueues")
+way = lambda policy: TRANSPORT.get(policy, "p2p").replace("host-", "")
+labels = ["\n".join([short(policy), way(policy), split]) for policy, split in map(place, names)]
 for axis in (top, bottom):
     axis.set_xticks(range(len(names)), labels, fontsize=8.5)
     axis.set_xlim(-0.7, len(names) - 0.3)
@@ -87,11 +89,12 @@ for axis in (top, bottom):
     for side in ("top", "right", "left"):
         axis.spines[side].set_visible(False)
 top.set_ylabel("trained tokens/s (thousands)")
-top.set_ylim(0, 1.12 * max(row["tok_s"] for row in table) / 1e3)
+top.set_ylim(0, 1.2 * max(row["tok_s"] for row in table) / 1e3)
 top.legend(loc="upper left", frameon=False, ncols=2)
-top.set_title("Throughput of 14 policies on up to four H200, 2.94 GB of hidden states a microbatch", loc="left", fontsize=13, fontweight="bold")
+gpus = max(sum(map(int, place(name)[1].split("+"))) for name in names)
+top.set_title(f"Throughput of {len(names)} policies on up to {gpus} H200,\n2.94 GB of hidden states a microbatch", loc="left", fontsize=13, fontweight="bold")
 bottom.set_ylabel("share of the run (%)")
 bottom.set_ylim(0, 110)
-bottom.set_title("what targets (T) and drafters (D) do, as simulated from the measured costs", loc="left", fontsize=11, pad=26)
+bottom.set_title("what targets (T) and drafters (D) do, " + ("as measured in each first run" if len(measured) == len(names) else "as measured where run, else as simulated"), loc="left", fontsize=11, pad=26)
 bottom.legend(loc="lower left", bbox_to_anchor=(0, 1.005), frameon=False, ncols=5)
 figure.savefig(f"{out}/policies.png", dpi=110, bbox_inches="tight")
