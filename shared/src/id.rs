@@ -14,6 +14,7 @@ macro_rules! id {
 
         impl $name {
             /// The identity as an index into a table.
+            #[inline]
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
@@ -22,6 +23,7 @@ macro_rules! id {
             ///
             /// # Panics
             /// When the index does not fit; plans bound it.
+            #[inline]
             pub fn from_index(index: usize) -> Self {
                 Self(<$inner>::try_from(index).expect("an identity fits its type"))
             }

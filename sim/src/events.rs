@@ -1,61 +1,65 @@
-//! The event list: at most one pending event a slot, the earliest found by a winner tree.
+//! The event list: at most one pending event a slot, the earliest found by tournaments.
 //!
-//! Every worker, link and timer of a run owns one slot, so the list is fixed. Slots stand in groups, and a group's least is an entry of
-//! the group above. Groups are wide, since looking through a few neighbours costs less than a step to another level: one box is one
-//! group and costs a store for each change and a look through all for the earliest; 4,096 slots are three levels. Equal times leave by
-//! slot, lowest first: that rule is part of the result.
+//! Every worker, link and timer of a run owns one slot, so the list is fixed. Slots stand in groups of 32, each a tournament of its own:
+//! a change replays the five matches of its slot, and the winner is there to be read. A group's winner is an entry of the group above: one
+//! box is one group, 4,096 slots are three levels. Equal times leave by slot, lowest first: that rule is part of the result.
 
 use shared::time::Time;
 
 /// Pending times by slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
-    /// The tree, root first: the groups under group g are those from `g * WIDTH + 1` on.
+    /// The groups, root first: those under group g are those from `g * WIDTH + 1` on.
     groups: Vec<Group>,
     /// The first group of slots.
     leaves: usize,
-    /// The slot that left last and is still in the tree: most often it is set again before the next leaves, which saves a walk.
+    /// The slot that left last and is still in its tournament: most often it is set again before the next leaves, which saves one.
     popped: usize,
 }
 
-/// Entries of a group: the workers of a box of eight GPUs, a link for each, and three timers are one.
-const WIDTH: usize = 20;
 /// Bits for a place in a group.
 const PLACE_BITS: u32 = 5;
+/// Entries of a group.
+const WIDTH: usize = 1 << PLACE_BITS;
 /// The time of a slot without an event. (ns)
 const NEVER: u64 = u64::MAX >> PLACE_BITS;
 const NOBODY: usize = usize::MAX;
 
-/// Times, each with its place in the low bits: the least of them is the earliest, the first of equals, and says where it stands.
+/// A tournament of times. Each has its place in the low bits, so the least is the earliest, the first of equals, and says where it
+/// stands. The match of nodes 2n and 2n + 1 is won at node n; entries are the nodes from `WIDTH` on.
 #[derive(Clone, Debug)]
-struct Group([u64; WIDTH]);
+struct Group([u64; 2 * WIDTH]);
 
 impl Group {
     fn new() -> Self {
-        Self(std::array::from_fn(|place| entry(NEVER, place)))
+        let mut group = Self([0; 2 * WIDTH]);
+        for place in 0..WIDTH {
+            group.set(place, NEVER);
+        }
+        group
     }
 
     #[inline]
-    fn least(&self) -> u64 {
-        // Four chains of comparisons instead of one that waits for itself.
-        let mut least = [u64::MAX; 4];
-        for four in self.0.chunks_exact(4) {
-            for (least, &entry) in least.iter_mut().zip(four) {
-                *least = entry.min(*least);
-            }
+    fn set(&mut self, place: usize, at: u64) {
+        let mut node = WIDTH + place % WIDTH;
+        let mut winner = at << PLACE_BITS | (place % WIDTH) as u64;
+        for _ in 0..PLACE_BITS {
+            self.0[node] = winner;
+            winner = winner.min(self.0[node ^ 1]);
+            node /= 2;
         }
-        least[0].min(least[1]).min(least[2].min(least[3]))
+        self.0[1] = winner;
     }
-}
 
-#[inline]
-fn entry(at: u64, place: usize) -> u64 {
-    at << PLACE_BITS | place as u64
+    #[inline]
+    fn first(&self) -> u64 {
+        self.0[1]
+    }
 }
 
 #[inline]
 fn place(entry: u64) -> usize {
-    entry as usize & ((1 << PLACE_BITS) - 1)
+    entry as usize % WIDTH
 }
 
 impl Events {
@@ -73,47 +77,51 @@ impl Events {
     }
 
     /// Sets the time of a slot's event, or `None` for no event.
+    #[inline]
+    pub(crate) fn set(&mut self, slot: usize, at: Option<Time>) {
+        self.set_at(slot, at.unwrap_or(Time::from_ns(NEVER)));
+    }
+
+    /// Sets the time of a slot's event.
     ///
     /// # Panics
     /// When the time is beyond 18 years.
-    #[inline]
-    pub(crate) fn set(&mut self, slot: usize, at: Option<Time>) {
+    pub(crate) fn set_at(&mut self, slot: usize, at: Time) {
+        assert!(at.as_ns() <= NEVER, "a run ends within 18 years");
         if self.popped == slot {
             self.popped = NOBODY;
         }
-        let at = at.map_or(NEVER, Time::as_ns);
-        assert!(at <= NEVER, "a run ends within 18 years");
-        self.put(slot, at);
+        self.put(slot, at.as_ns());
     }
 
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, slot: usize, at: u64) {
         let mut group = self.leaves + slot / WIDTH;
-        self.groups[group].0[slot % WIDTH] = entry(at, slot % WIDTH);
+        self.groups[group].set(slot, at);
         while group > 0 {
-            let least = self.groups[group].least() >> PLACE_BITS;
-            let place = (group - 1) % WIDTH;
-            group = (group - 1) / WIDTH;
-            self.groups[group].0[place] = entry(least, place);
+            let first = self.groups[group].first() >> PLACE_BITS;
+            let place = group - 1;
+            group = place / WIDTH;
+            self.groups[group].set(place, first);
         }
     }
 
     /// Takes out the earliest event: its time and slot.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<(Time, usize)> {
         if self.popped != NOBODY {
             self.put(self.popped, NEVER);
             self.popped = NOBODY;
         }
         let mut group = 0;
-        let mut first = self.groups[0].least();
+        let mut first = self.groups[0].first();
         let at = first >> PLACE_BITS;
         if at == NEVER {
             return None;
         }
         while group < self.leaves {
             group = group * WIDTH + place(first) + 1;
-            first = self.groups[group].least();
+            first = self.groups[group].first();
         }
         self.popped = (group - self.leaves) * WIDTH + place(first);
         Some((Time::from_ns(at), self.popped))

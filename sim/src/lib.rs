@@ -24,6 +24,7 @@ mod service;
 pub mod spec;
 mod stats;
 mod sweep;
+mod under_way;
 pub mod validate;
 mod works;
 

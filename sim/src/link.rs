@@ -41,7 +41,7 @@ impl FairLink {
 
     /// When the next transfer is done, if nothing joins or leaves before.
     pub(crate) fn next(&self) -> Option<Time> {
-        let (done_at, _) = self.first()?;
+        let (done_at, _) = self.transfers[self.first()?];
         let work = (done_at - self.work).max(0.0) * self.transfers.len() as f64;
         let ns = (work / self.bytes_per_ns).ceil();
         Some(self.at + Span::from_ns(ns as u64))
@@ -50,28 +50,33 @@ impl FairLink {
     /// Takes out the transfer that is done at `now`.
     pub(crate) fn finish(&mut self, now: Time) -> TransferId {
         self.advance(now);
-        let (done_at, who) = self.first().expect("a transfer is there to finish");
+        let first = self.first().expect("a transfer is there to finish");
+        let (done_at, who) = self.transfers[first];
         self.work = self.work.max(done_at);
-        self.remove(now, who);
+        self.take_out(first);
         who
     }
 
     /// Takes out a transfer before it is done.
     pub(crate) fn remove(&mut self, now: Time, who: TransferId) {
         self.advance(now);
-        self.transfers.retain(|&(_, other)| other != who);
+        if let Some(at) = self.transfers.iter().position(|&(_, other)| other == who) {
+            self.take_out(at);
+        }
+    }
+
+    fn take_out(&mut self, at: usize) {
+        self.transfers.remove(at);
         if self.transfers.is_empty() {
             // Work only matters relative to transfers that are there; starting over keeps it precise.
             self.work = 0.0;
         }
     }
 
-    fn first(&self) -> Option<(f64, TransferId)> {
-        // The first of equals is the one that came first.
-        self.transfers
-            .iter()
-            .copied()
-            .reduce(|a, b| if b.0 < a.0 { b } else { a })
+    /// Where the next to be done stands: the first of equals is the one that came first.
+    fn first(&self) -> Option<usize> {
+        let work = |at: usize| self.transfers[at].0;
+        (0..self.transfers.len()).reduce(|a, b| if work(b) < work(a) { b } else { a })
     }
 
     fn advance(&mut self, now: Time) {

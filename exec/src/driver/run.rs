@@ -253,7 +253,7 @@ impl<B: Backend> Run<B> {
             let is_alive = |id: MicrobatchId| lives[id.index()].status.is_alive();
             self.store.retain(is_alive);
             self.slots
-                .retain(|id| is_alive(id) && lives[id.index()].has_slot);
+                .retain(|id| is_alive(id) && lives[id.index()].has_slot());
         }
         self.slots.record(&event, actions.as_slice());
         if let Some(breach) = self.slots.breach() {

@@ -2,10 +2,11 @@
 
 use super::{Action, Actions, Core, Status};
 use crate::id::{DrafterId, MicrobatchId, TargetId};
-use crate::policy::{Assignment, Enforce, Queue};
+use crate::policy::{Assignment, Dispatch, Enforce, Queue};
 
 impl Core {
     /// An attempt failed: the microbatch is tried again, or given up and listed.
+    #[cold]
     pub(super) fn fail(&mut self, id: MicrobatchId) {
         let life = &mut self.state.lives[id.index()];
         life.attempts += 1;
@@ -18,7 +19,7 @@ impl Core {
         self.state.lives[id.index()].status = Status::Failed;
         self.state.open -= 1;
         let is_of_this_step =
-            self.plan.is_composed() && self.plan.step_of[id.index()] == self.state.step;
+            self.is_composed() && self.plan.step_of[id.index()] == self.state.step;
         self.state.step_taken += u32::from(is_of_this_step);
         self.state.step_failed += u32::from(is_of_this_step);
         self.advance_cursors();
@@ -26,9 +27,11 @@ impl Core {
     }
 
     /// Hidden states that no drafter has are lost, and will be made again in plan order.
+    #[cold]
     pub(super) fn begin_again(&mut self, id: MicrobatchId) {
         if self.status(id) == Status::Queued {
-            self.leave_lane(id);
+            let lane = self.policy.queue.lane(id, self);
+            self.leave_lane(id, lane);
         }
         self.touched.everything();
         self.vacate(id);
@@ -43,25 +46,25 @@ impl Core {
         self.release(id);
         self.destroy(id);
         if self.status(id) != Status::Pending {
-            self.state.samples_in_flight -= self.plan.microbatch(id).sample_count();
+            self.state.samples_in_flight -= self.state.lives[id.index()].samples;
         }
     }
 
     /// What was taken counts as untaken again.
+    #[cold]
     pub(super) fn untake(&mut self, drafter: DrafterId, id: MicrobatchId) {
         self.count_untaken(id, |count| *count += 1);
-        let is_ahead = self.plan.is_composed() && self.plan.step_of[id.index()] > self.state.step;
+        let is_ahead = self.is_composed() && self.plan.step_of[id.index()] > self.state.step;
         if !is_ahead {
             self.state.step_taken = self.state.step_taken.saturating_sub(1);
         }
-        let d = self.drafter_mut(drafter);
-        d.taken = d.taken.saturating_sub(1);
-        self.recount_window_buckets(drafter);
+        self.touched.drafters.insert(drafter.index());
     }
 
+    #[inline(always)]
     pub(super) fn forget_untaken(&mut self, id: MicrobatchId) {
         self.count_untaken(id, |count| *count -= 1);
-        let bucket = self.plan.microbatch(id).bucket;
+        let bucket = self.state.lives[id.index()].bucket;
         let acts_on_taking = self.policy.mix_enforce == Enforce::Take;
         let is_last = self.state.untaken == 0
             || acts_on_taking && self.state.untaken_of_bucket[bucket.index()] == 0;
@@ -70,27 +73,17 @@ impl Core {
         }
     }
 
+    #[inline(always)]
     fn count_untaken(&mut self, id: MicrobatchId, change: impl Fn(&mut u32)) {
         change(&mut self.state.untaken);
-        change(&mut self.state.untaken_of_bucket[self.plan.microbatch(id).bucket.index()]);
+        let bucket = self.state.lives[id.index()].bucket;
+        change(&mut self.state.untaken_of_bucket[bucket.index()]);
         if self.policy.queue == Queue::PerDrafter
-            && let Some(drafter) = self.dispatch.consignee(id, &self.view())
+            && let Some(drafter) = self.consignee(id)
         {
             change(&mut self.state.untaken_of_drafter[drafter.index()]);
             self.drafter_mut(drafter);
         }
-    }
-
-    pub(super) fn recount_window_buckets(&mut self, drafter: DrafterId) {
-        let d = &self.state.drafters[drafter.index()];
-        let taken = d
-            .trained
-            .iter()
-            .chain(&d.ready)
-            .chain(&d.training)
-            .chain(&d.fetching);
-        let buckets = taken.map(|&id| self.plan.microbatch(id).bucket).collect();
-        self.state.drafters[drafter.index()].window_buckets = buckets;
     }
 
     pub(super) fn reset_cursors(&mut self) {
@@ -111,19 +104,26 @@ impl Core {
     }
 
     /// Moves a drafter's cursor to its next microbatch of the plan, at `from` or after it.
+    #[inline]
     pub(super) fn advance_cursor(&mut self, drafter: DrafterId, from: u32) {
-        if self.plan.is_composed() && self.policy.assignment == Assignment::Fixed {
-            let next = self.view().cursor_after(from, drafter);
+        if self.is_composed() && self.policy.assignment == Assignment::Fixed {
+            let next = self.cursor_after(from, drafter);
             self.state.drafters[drafter.index()].cursor = next;
         }
     }
 
     /// Makes way when all that is left waits for work that cannot begin, and nothing is in flight any more: gives up the latest hidden
     /// states that hold what it lacks, a slot or a target. Without faults this never happens.
+    #[inline]
     pub(super) fn break_standstill(&mut self, out: &mut Actions) -> bool {
+        self.state.in_flight == 0 && self.make_way(out)
+    }
+
+    #[cold]
+    fn make_way(&mut self, out: &mut Actions) -> bool {
         let state = &self.state;
         let nobody_trains = state.drafters_present == 0;
-        if state.in_flight > 0 || state.wake.is_some() || state.paused || nobody_trains {
+        if state.wake.is_some() || state.paused || nobody_trains {
             return false;
         }
         let given_up = match self.policy.queue {
@@ -183,7 +183,7 @@ impl Core {
         let in_hand = state.drafters.iter().flat_map(|d| d.ready.iter().copied());
         let in_slots = waiting.chain(in_hand).chain(held());
         in_slots
-            .filter(|id| *id > needed && state.lives[id.index()].has_slot)
+            .filter(|id| *id > needed && state.lives[id.index()].has_slot())
             .max()
     }
 

@@ -3,9 +3,10 @@
 use super::touched::Stage;
 use super::{Action, Actions, Core, Event, Group, Outcome, Phase, Presence, Status, TargetTask};
 use crate::id::{DrafterId, MicrobatchId, StepId, TargetId};
-use crate::policy::{Barrier, Placement, Release, Transport};
+use crate::policy::{Barrier, Dispatch, Placement, Release, Transport};
 
 impl Core {
+    #[inline]
     pub(super) fn take_in(&mut self, event: Event, out: &mut Actions) {
         match event {
             Event::Started => {
@@ -55,6 +56,7 @@ impl Core {
         }
     }
 
+    #[inline(never)]
     fn forward_ended(
         &mut self,
         target: TargetId,
@@ -63,9 +65,8 @@ impl Core {
         out: &mut Actions,
     ) {
         let t = &self.state.targets[target.index()];
-        assert_eq!(
-            t.task,
-            TargetTask::Forward(id),
+        assert!(
+            t.task == TargetTask::Forward(id),
             "a forward ends once, after it began"
         );
         let is_lost = t.presence == Presence::Lost;
@@ -73,28 +74,47 @@ impl Core {
         if outcome == Outcome::Failed || is_lost {
             self.make_idle(target);
             self.fail(id);
-        } else if self.state.lives[id.index()].has_slot && self.can_send_off(id) {
-            self.send_off(target, id, out);
+        } else if self.may_leave(id) {
+            self.let_go(target, id, out);
+            if self.is_composed() && !self.state.holding.is_empty() {
+                // Another may be the next in plan order now.
+                self.touched.due(&[Stage::Admit]);
+            }
         } else {
             self.state.lives[id.index()].status = Status::Held;
             self.target_mut(target).task = TargetTask::Hold(id);
-            self.state.holding.push_back(target);
-            self.touched.due(&[Stage::Admit]);
+            self.state.holding.push(target);
         }
     }
 
+    /// Whether hidden states may leave their target's hands now, since they have a slot or may have one.
+    #[inline(always)]
+    pub(super) fn may_leave(&self, id: MicrobatchId) -> bool {
+        let has_slot = self.state.lives[id.index()].has_slot();
+        self.can_send_off(id) && (has_slot || self.is_next_for_slot(id) && self.fits(id))
+    }
+
+    /// Hidden states that may leave get a slot, unless they have one, and go.
+    #[inline(always)]
+    pub(super) fn let_go(&mut self, target: TargetId, id: MicrobatchId, out: &mut Actions) {
+        if !self.state.lives[id.index()].has_slot() {
+            self.grant(id);
+            out.push(Action::Admit { microbatch: id });
+        }
+        self.send_off(target, id, out);
+    }
+
     /// Whether hidden states may leave their target now: not during an orderly stop, and not for a drafter that is not there.
+    #[inline]
     pub(super) fn can_send_off(&self, id: MicrobatchId) -> bool {
         let is_there = |drafter: DrafterId| self.state.drafters[drafter.index()].is_present();
         self.state.phase != Phase::Draining
             && (self.policy.placement != Placement::Drafter
-                || self
-                    .dispatch
-                    .consignee(id, &self.view())
-                    .is_some_and(is_there))
+                || self.consignee(id).is_some_and(is_there))
     }
 
     /// Hidden states that have a slot leave their target's hands: they travel to where they wait, or wait where they are.
+    #[inline(always)]
     pub(super) fn send_off(&mut self, target: TargetId, id: MicrobatchId, out: &mut Actions) {
         if self.policy.placement == Placement::Target || self.policy.transport == Transport::Local {
             self.make_idle(target);
@@ -102,7 +122,7 @@ impl Core {
             return;
         }
         let drafter = match self.policy.placement {
-            Placement::Drafter => self.dispatch.consignee(id, &self.view()),
+            Placement::Drafter => self.consignee(id),
             Placement::Host | Placement::Target => None,
         };
         match drafter {
@@ -124,11 +144,11 @@ impl Core {
         });
     }
 
+    #[inline(never)]
     fn stage_ended(&mut self, id: MicrobatchId, outcome: Outcome) {
         let life = &self.state.lives[id.index()];
-        assert_eq!(
-            life.status,
-            Status::Staging,
+        assert!(
+            life.status == Status::Staging,
             "a copy ends once, after it began"
         );
         let target = life.at_target.expect("staging starts at a target");
@@ -151,25 +171,29 @@ impl Core {
     }
 
     /// Hidden states begin to wait for a drafter.
+    #[inline(always)]
     fn arrive(&mut self, id: MicrobatchId) {
-        let lane = self.dispatch.lane(id, &self.view());
+        let lane = self.policy.queue.lane(id, self);
         let life = &mut self.state.lives[id.index()];
         life.status = Status::Queued;
         life.ticket = self.state.tickets;
         self.state.tickets = self.state.tickets.wrapping_add(1);
-        self.state.lanes[lane].push_back(id);
+        self.state.lanes[lane].push(id);
         self.state.waiting += 1;
-        self.touched.due(&[Stage::Deal, Stage::Take]);
-        if let Some(drafter) = self.dispatch.consignee(id, &self.view()) {
-            self.drafter_mut(drafter);
+        self.pool_has_changed();
+        if let Some(drafter) = self.consignee(id) {
+            self.touched.drafters.insert(drafter.index());
+        }
+        if !self.state.idle_drafters.is_empty() {
+            self.touched.due(&[Stage::Take]);
         }
     }
 
+    #[inline(never)]
     fn fetch_ended(&mut self, drafter: DrafterId, id: MicrobatchId, outcome: Outcome) {
         let d = self.drafter_mut(drafter);
-        assert_eq!(
-            d.fetching.take(),
-            Some(id),
+        assert!(
+            d.fetching.take() == Some(id),
             "a fetch ends once, after it began"
         );
         let is_lost = !d.is_present();
@@ -184,36 +208,41 @@ impl Core {
     }
 
     /// Hidden states are in the drafter's own hands; the place they came from is given back unless the slot lasts until trained.
+    #[inline(always)]
     pub(super) fn in_hand(&mut self, drafter: DrafterId, id: MicrobatchId) {
         self.make_ready(drafter, id);
-        self.touched.due(&[Stage::Train]);
+        if !self.state.drafters[drafter.index()].is_working() {
+            self.touched.due(&[Stage::Train]);
+        }
         self.state.lives[id.index()].status = Status::Ready;
-        if self.policy.release != Release::Trained {
+        if self.policy.release == Release::Fetched {
             self.release(id);
-            if self.state.lives[id.index()].at_drafter.is_some() {
-                self.leave_target(id);
-                self.leave_host(id);
-            }
+        }
+        let has_arrived = self.state.lives[id.index()].at_drafter.is_some();
+        if self.policy.release != Release::Trained && has_arrived {
+            self.leave_target(id);
+            self.leave_host(id);
         }
     }
 
     /// A drafter trains in the order in which things reach it, and under a plan in plan order.
+    #[inline(always)]
     fn make_ready(&mut self, drafter: DrafterId, id: MicrobatchId) {
-        let is_composed = self.plan.is_composed();
+        let is_composed = self.is_composed();
         let ready = &mut self.drafter_mut(drafter).ready;
-        let at = if is_composed {
-            ready.partition_point(|&earlier| earlier < id)
+        if is_composed {
+            let at = ready.partition_point(|&earlier| earlier < id);
+            ready.insert(at, id);
         } else {
-            ready.len()
-        };
-        ready.insert(at, id);
+            ready.push(id);
+        }
     }
 
+    #[inline(never)]
     fn train_ended(&mut self, drafter: DrafterId, id: MicrobatchId, outcome: Outcome) {
         let d = self.drafter_mut(drafter);
-        assert_eq!(
-            d.training.take(),
-            Some(id),
+        assert!(
+            d.training.take() == Some(id),
             "a training ends once, after it began"
         );
         let is_lost = !d.is_present();
@@ -228,11 +257,31 @@ impl Core {
             self.release(id);
             self.destroy(id);
             self.state.lives[id.index()].status = Status::Trained;
-            self.touched
-                .due(&[Stage::Deal, Stage::Take, Stage::Train, Stage::Apply]);
+            self.pool_has_changed();
+            self.has_trained(drafter);
         }
     }
 
+    /// What may follow from the end of a training: without prefetch the drafter has room now, it may hold what comes next, and it may
+    /// have been the last of its step.
+    #[inline]
+    fn has_trained(&mut self, drafter: DrafterId) {
+        if self.policy.prefetch == 0 {
+            self.touched.due(&[Stage::Take]);
+        }
+        if !self.state.drafters[drafter.index()].ready.is_empty() {
+            self.touched.due(&[Stage::Train]);
+        }
+        let is_last = match self.policy.barrier {
+            Barrier::All => self.state.drafters_training == 0,
+            Barrier::None => self.share_is_done(drafter),
+        };
+        if is_last {
+            self.touched.due(&[Stage::Apply]);
+        }
+    }
+
+    #[inline(never)]
     fn step_applied(&mut self, step: StepId, group: Group) {
         let group_members = match group {
             Group::All => 0..self.state.drafters.len(),
@@ -249,7 +298,14 @@ impl Core {
         }
         assert!(is_open, "an optimizer step ends once, after it began");
         self.state.in_flight -= 1;
-        self.touched.due(&Stage::ALL);
+        self.pool_has_changed();
+        self.touched.due(&[
+            Stage::Admit,
+            Stage::Feed,
+            Stage::Take,
+            Stage::Train,
+            Stage::Apply,
+        ]);
         if group == Group::All {
             assert_eq!(
                 step, self.state.step,
@@ -257,8 +313,8 @@ impl Core {
             );
             self.begin_next_step();
         }
-        self.state.lagging.push_back(samples);
-        let counted_out = self.state.lagging.pop_front().unwrap_or(0);
+        self.state.lagging.push(samples);
+        let counted_out = self.state.lagging.pop().unwrap_or(0);
         self.state.samples_in_flight -= counted_out;
         if self.state.phase == Phase::Closing && self.policy.barrier == Barrier::All {
             self.state.phase = Phase::Draining;
@@ -271,15 +327,14 @@ impl Core {
         let mut trained = std::mem::take(&mut self.state.drafters[drafter.index()].trained);
         let mut samples = 0;
         for id in trained.drain(..) {
-            self.state.lives[id.index()].status = Status::Committed;
+            let life = &mut self.state.lives[id.index()];
+            life.status = Status::Committed;
             self.state.open -= 1;
-            samples += self.plan.microbatch(id).sample_count();
+            samples += life.samples;
         }
         let d = &mut self.state.drafters[drafter.index()];
         d.trained = trained;
-        d.taken = d.held() as u32;
         d.own_steps += u32::from(self.policy.barrier == Barrier::None);
-        self.recount_window_buckets(drafter);
         samples
     }
 
@@ -305,16 +360,13 @@ impl Core {
     }
 
     /// A target without a task; listed as idle if it is there.
+    #[inline(always)]
     pub(super) fn make_idle(&mut self, target: TargetId) {
         let t = self.target_mut(target);
         t.task = TargetTask::Idle;
         if t.presence == Presence::Present {
-            self.state.idle_targets.push_back(target);
+            self.state.idle_targets.push(target);
             self.touched.due(&[Stage::Feed]);
         }
-    }
-
-    pub(super) fn status(&self, id: MicrobatchId) -> Status {
-        self.state.lives[id.index()].status
     }
 }

@@ -5,17 +5,28 @@ use crate::id::{DrafterId, MicrobatchId, TargetId};
 
 impl Core {
     /// Tells everybody to stop once nothing is left to do, or nothing is in flight any more after a stop was asked for.
+    #[inline]
     pub(super) fn finish(&mut self, out: &mut Actions) {
-        let is_done = match self.state.phase {
+        if self.state.in_flight == 0 && self.is_done() {
+            self.stop_all(out);
+        }
+    }
+
+    #[cold]
+    fn is_done(&self) -> bool {
+        match self.state.phase {
             Phase::Draining => true,
             Phase::Running | Phase::Closing => self.state.open == 0,
             Phase::New | Phase::Finished => false,
-        };
-        if !is_done || self.state.in_flight > 0 {
-            return;
         }
+    }
+
+    #[cold]
+    fn stop_all(&mut self, out: &mut Actions) {
         self.touched.everything();
-        self.skip_the_rest(out);
+        if self.state.open > 0 {
+            self.skip_the_rest(out);
+        }
         self.state.phase = Phase::Finished;
         for i in 0..self.state.targets.len() {
             if self.state.targets[i].presence == Presence::Present {
@@ -36,6 +47,9 @@ impl Core {
         }
         self.state.idle_targets.clear();
         self.state.idle_drafters.clear();
+        for d in &mut self.state.drafters {
+            d.listed = false;
+        }
     }
 
     /// After a stop, hidden states that nobody will train on are freed and their microbatches listed as skipped.

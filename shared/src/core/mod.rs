@@ -24,6 +24,7 @@ mod event;
 mod facts;
 mod finish;
 mod invariant;
+mod line;
 mod memory;
 mod presence;
 mod rules;
@@ -33,14 +34,15 @@ mod state;
 mod step;
 mod take;
 mod touched;
+mod view;
 
 use crate::draw::Seed;
 use crate::id::{DrafterId, StepId, TargetId};
 use crate::plan::Plan;
-use crate::policy::{Dispatch, Policy, Queue, View};
+use crate::policy::{Dispatch, Policy, Queue};
 use crate::time::Time;
 use caps::Caps;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use touched::Touched;
 
@@ -50,10 +52,11 @@ pub use bucket_set::BucketSet;
 pub use caps::Most;
 pub use event::{Event, Group, Outcome};
 pub use invariant::check;
-pub use rules::may_take;
+pub use line::Line;
 pub use stall::{Stall, Wait};
 pub use state::{
-    DrafterState, HsUse, Life, Memo, Phase, Presence, State, Status, TargetState, TargetTask, Use,
+    DrafterState, HsUse, Life, Memo, Phase, Presence, Slot, State, Status, TargetState, TargetTask,
+    Use,
 };
 
 /// One run's scheduler: the plan, the policy, and what happened so far.
@@ -61,8 +64,9 @@ pub use state::{
 pub struct Core {
     plan: Arc<Plan>,
     policy: Policy,
-    dispatch: &'static dyn Dispatch,
     caps: Caps,
+    /// Whether the policy knows the drafter of hidden states before anybody takes them.
+    knows_drafter: bool,
     grad_accum: u32,
     seed: Seed,
     state: State,
@@ -83,23 +87,18 @@ impl Core {
             "a run has workers of both kinds"
         );
         assert!(grad_accum > 0, "an optimizer step accumulates something");
-        let dispatch = policy.queue.dispatch();
         let is_composed = policy.queue == Queue::Composed;
         assert!(
             plan.microbatches.is_empty() || plan.is_composed() == is_composed,
             "composed steps are dispatched by plan, and only they are"
         );
-        let state = State::new(&plan, &policy, dispatch.lanes(&plan, &policy));
+        let state = State::new(&plan, &policy, policy.queue.lanes(&plan, &policy));
         let caps = Caps::of(&policy);
-        let touched = Touched::new(
-            state.targets.len(),
-            state.drafters.len(),
-            policy.queue == Queue::Dealt,
-        );
+        let touched = Touched::new(state.targets.len(), state.drafters.len());
         let mut core = Self {
+            knows_drafter: policy.knows_drafter(),
             plan,
             policy,
-            dispatch,
             caps,
             grad_accum,
             seed,
@@ -134,21 +133,25 @@ impl Core {
     }
 
     /// Whether every worker was told to stop.
+    #[inline]
     pub fn is_finished(&self) -> bool {
         self.state.phase == Phase::Finished
     }
 
     /// The work.
+    #[inline]
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
     /// The choices.
+    #[inline]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
     /// What happened so far.
+    #[inline]
     pub fn state(&self) -> &State {
         &self.state
     }
@@ -159,6 +162,7 @@ impl Core {
     }
 
     /// Microbatches a drafter accumulates in one optimizer step.
+    #[inline]
     pub fn grad_accum(&self) -> u32 {
         self.grad_accum
     }
@@ -166,17 +170,6 @@ impl Core {
     /// The optimizer step under way.
     pub fn step(&self) -> StepId {
         self.state.step
-    }
-
-    /// What a policy sees.
-    pub fn view(&self) -> View<'_> {
-        View {
-            plan: &self.plan,
-            policy: &self.policy,
-            state: &self.state,
-            grad_accum: self.grad_accum,
-            seed: self.seed,
-        }
     }
 }
 
@@ -186,6 +179,11 @@ impl State {
         let drafters = usize::from(policy.drafters);
         let total =
             u32::try_from(plan.microbatches.len()).expect("microbatches are counted in u32");
+        let lives: Vec<_> = plan.microbatches.iter().map(Life::new).collect();
+        let mut untaken_of_bucket = vec![0; usize::from(plan.buckets)];
+        for life in &lives {
+            untaken_of_bucket[life.bucket.index()] += 1;
+        }
         let target = TargetState {
             presence: Presence::Present,
             task: TargetTask::Idle,
@@ -196,24 +194,23 @@ impl State {
             presence: Presence::Present,
             training: None,
             fetching: None,
-            ready: VecDeque::new(),
+            ready: Line::default(),
             applying: false,
+            listed: true,
             trained: Vec::new(),
-            taken: 0,
-            window_buckets: BucketSet::default(),
             own_steps: 0,
             cursor: 0,
         };
         Self {
             now: Time::ZERO,
             phase: Phase::New,
-            lives: vec![Life::NEW; plan.microbatches.len()],
+            lives,
             again: BTreeSet::new(),
             next: 0,
             targets: vec![target; targets],
             idle_targets: (0..targets).map(TargetId::from_index).collect(),
-            holding: VecDeque::new(),
-            lanes: vec![VecDeque::new(); lanes],
+            holding: Line::default(),
+            lanes: vec![Line::default(); lanes],
             drafters: vec![drafter; drafters],
             idle_drafters: (0..drafters).map(DrafterId::from_index).collect(),
             waiting: 0,
@@ -222,7 +219,7 @@ impl State {
             drafters_applying: 0,
             hs: HsUse::new(usize::from(plan.buckets), targets, drafters),
             untaken: total,
-            untaken_of_bucket: plan.bucket_counts(),
+            untaken_of_bucket,
             untaken_of_drafter: vec![0; drafters],
             open: total,
             in_flight: 0,
@@ -233,7 +230,7 @@ impl State {
             memo: Memo::default(),
             paused: false,
             samples_in_flight: 0,
-            lagging: VecDeque::from(vec![0; usize::from(policy.gate_lag)]),
+            lagging: (0..policy.gate_lag).map(|_| 0).collect(),
             wake: None,
             is_awake: false,
             tickets: 0,

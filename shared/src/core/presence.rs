@@ -3,9 +3,10 @@
 //! A lost worker leaves at once: it is offered nothing more, what lay in its memory and the gradients it had accumulated are gone, and
 //! their microbatches are done again. What it had under way stays in flight until the driver reports its end.
 
-use super::{Core, Life, Presence, Status, TargetTask};
+use super::line::Line;
+use super::{Core, Life, Presence, Slot, Status, TargetTask};
 use crate::id::{DrafterId, MicrobatchId, TargetId};
-use crate::policy::{Input, Queue};
+use crate::policy::{Dispatch, Input, Queue};
 
 impl Core {
     pub(super) fn target_joined(&mut self, target: TargetId) {
@@ -79,9 +80,10 @@ impl Core {
         } else {
             std::mem::take(&mut d.trained)
         };
+        self.state.drafters[drafter.index()].listed = false;
         self.state.idle_drafters.retain(|&i| i != drafter);
         self.state.step_trained -= trained.len() as u32;
-        for id in trained.into_iter().chain(held) {
+        for id in trained.into_iter().chain(held.iter().copied()) {
             self.untake(drafter, id);
             self.begin_again(id);
         }
@@ -97,20 +99,16 @@ impl Core {
     fn deal_out_again(&mut self) {
         let drafters = &self.state.drafters;
         let is_lost = |d: DrafterId| drafters[d.index()].presence == Presence::Lost;
-        for id in self.all_where(|life| life.slot_of.is_some_and(is_lost)) {
+        for id in self.all_where(|life| matches!(life.slot, Slot::Of(d) if is_lost(d))) {
             self.charge_to_nobody(id);
         }
         if matches!(self.policy.queue, Queue::PerDrafter | Queue::Dealt) {
-            let mut waiting: Vec<_> = self
-                .state
-                .lanes
-                .iter_mut()
-                .flat_map(|lane| lane.drain(..))
-                .collect();
+            let mut waiting: Vec<_> = self.state.lanes.iter().flatten().copied().collect();
+            self.state.lanes.iter_mut().for_each(Line::clear);
             waiting.sort_unstable_by_key(|id| self.state.lives[id.index()].ticket);
             for id in waiting {
-                let lane = self.dispatch.lane(id, &self.view());
-                self.state.lanes[lane].push_back(id);
+                let lane = self.policy.queue.lane(id, self);
+                self.state.lanes[lane].push(id);
             }
         }
         self.deal_out_untaken();
@@ -124,7 +122,7 @@ impl Core {
         }
         self.state.untaken_of_drafter.fill(0);
         for id in self.all_where(|life| life.status.is_untaken()) {
-            if let Some(drafter) = self.dispatch.consignee(id, &self.view()) {
+            if let Some(drafter) = self.consignee(id) {
                 self.state.untaken_of_drafter[drafter.index()] += 1;
             }
         }

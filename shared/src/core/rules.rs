@@ -1,50 +1,50 @@
 //! What is legal: caps, windows, steps. Policies choose within these; nothing here prefers anything.
 
-use super::{Core, DrafterState, Phase, Presence, TargetTask};
+use super::{BucketSet, Core, DrafterState, Phase, Presence, TargetTask};
 use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, TargetId};
-use crate::policy::{Admission, Assignment, Barrier, Enforce, Input, Queue, View};
+use crate::policy::{Admission, Assignment, Barrier, Enforce, Input, Queue};
 
 impl Core {
     /// Whether a slot for these hidden states would stay under every cap.
+    #[inline(always)]
     pub(super) fn fits(&self, id: MicrobatchId) -> bool {
-        let microbatch = self.plan.microbatch(id);
+        let life = &self.state.lives[id.index()];
         let hs = &self.state.hs;
         let room = |used: super::Use, cap: (u32, Bytes)| {
-            used.count < cap.0 && used.bytes.0.saturating_add(microbatch.bytes.0) <= cap.1.0
+            used.count < cap.0 && used.bytes.0.saturating_add(life.bytes.0) <= cap.1.0
         };
         room(hs.slots, self.caps.total)
-            && room(hs.by_bucket[microbatch.bucket.index()], self.caps.bucket)
+            && room(hs.by_bucket[life.bucket.index()], self.caps.bucket)
             && (self.caps.drafter.0 == u32::MAX && self.caps.drafter.1.0 == u64::MAX
                 || self
-                    .dispatch
-                    .consignee(id, &self.view())
+                    .consignee(id)
                     .is_none_or(|d| room(hs.by_drafter[d.index()], self.caps.drafter)))
     }
 
     /// Whether a slot may go to this microbatch before all others. Under a plan slots are granted in plan order: later work that holds
     /// them would wait for the earlier's step, and the earlier for a slot.
+    #[inline]
     pub(super) fn is_next_for_slot(&self, id: MicrobatchId) -> bool {
-        if self.policy.queue != Queue::Composed {
-            return true;
-        }
-        let again = self.state.again.first().copied();
+        self.policy.queue != Queue::Composed || self.is_next_of_plan(id)
+    }
+
+    #[inline(never)]
+    fn is_next_of_plan(&self, id: MicrobatchId) -> bool {
+        let comes_before = |other: MicrobatchId| other < id;
         let targets = || (0..self.state.targets.len()).map(TargetId::from_index);
-        // What all share need be asked of one; who reserves computes and holds nothing without a slot.
+        // What all share need be asked of one.
         let inputs = match self.policy.input {
             Input::Shared => 1,
             Input::FixedRoundRobin => self.state.targets.len(),
         };
-        let holders = match self.policy.admission {
-            Admission::Reserve => 0,
-            Admission::Block => self.state.targets.len(),
-        };
-        let fresh = targets().take(inputs).filter_map(|t| self.fresh_input(t));
-        let held = targets().take(holders).filter_map(|t| self.without_slot(t));
-        again
-            .into_iter()
-            .chain(fresh)
-            .chain(held)
-            .all(|other| id <= other)
+        let mut again = self.state.again.first().copied().into_iter();
+        let mut fresh = targets().take(inputs).filter_map(|t| self.fresh_input(t));
+        if again.any(comes_before) || fresh.any(comes_before) {
+            return false;
+        }
+        // Who reserves computes and holds nothing without a slot.
+        let mut held = targets().filter_map(|t| self.without_slot(t));
+        self.policy.admission == Admission::Reserve || !held.any(comes_before)
     }
 
     /// What a target computes or holds without a slot.
@@ -53,33 +53,43 @@ impl Core {
             TargetTask::Forward(id) | TargetTask::Hold(id) => Some(id),
             TargetTask::Idle | TargetTask::Copy(_) => None,
         }
-        .filter(|id| !self.state.lives[id.index()].has_slot)
+        .filter(|id| !self.state.lives[id.index()].has_slot())
     }
 
     /// Whether a drafter has room for one more, whatever it is.
+    #[inline(always)]
     pub(super) fn has_room(&self, drafter: DrafterId) -> bool {
         let d = &self.state.drafters[drafter.index()];
-        let prefetch = usize::from(self.policy.prefetch);
-        let is_working = d.training.is_some() || d.applying;
-        if !d.is_present() || d.fetching.is_some() || prefetch == 0 && is_working {
+        if !d.is_present() || d.fetching.is_some() {
             return false;
         }
-        let limit = prefetch.max(1);
-        // What it holds ahead leaves room for what the step under way still lacks.
-        let fits = d.ready.len() < limit
-            || self.lacks_from_plan(drafter)
-                && d.ready
-                    .iter()
-                    .filter(|&&id| self.is_of_this_step(id))
-                    .count()
-                    < limit;
-        // Without prefetch only who has something left to do in this step takes anything.
-        fits && (prefetch > 0 || !self.share_is_done(drafter))
+        let prefetch = usize::from(self.policy.prefetch);
+        if prefetch == 0 {
+            // Only who has something left to do in this step takes anything.
+            return !d.is_working()
+                && (d.ready.is_empty()
+                    || self.is_composed() && self.has_room_for_this_step(drafter, 1))
+                && !self.share_is_done(drafter);
+        }
+        d.ready.len() < prefetch
+            || self.is_composed() && self.has_room_for_this_step(drafter, prefetch)
     }
 
-    /// Whether a microbatch belongs to the planned step under way.
+    /// What a drafter holds ahead leaves room for what the planned step under way still lacks.
+    #[inline(never)]
+    fn has_room_for_this_step(&self, drafter: DrafterId, limit: usize) -> bool {
+        let ready = &self.state.drafters[drafter.index()].ready;
+        let is_full = ready
+            .get(limit - 1)
+            .is_some_and(|id| self.is_of_this_step(id));
+        !is_full && self.lacks_from_plan(drafter)
+    }
+
+    /// Whether a microbatch in hand or ahead belongs to the planned step under way: all of the steps before are done.
+    #[inline]
     fn is_of_this_step(&self, id: MicrobatchId) -> bool {
-        self.plan.step_of[id.index()] == self.state.step
+        let step = self.plan.steps.get(self.state.step.index());
+        step.is_some_and(|step| id.0 < step.microbatches.end)
     }
 
     /// Whether the planned step under way holds something that a drafter is still to take.
@@ -89,28 +99,39 @@ impl Core {
         };
         match self.policy.assignment {
             Assignment::Shared => self.state.step_taken < step.microbatches.len() as u32,
-            Assignment::Fixed => self
-                .view()
-                .next_of_plan(drafter)
-                .is_some_and(|id| self.is_of_this_step(id)),
+            Assignment::Fixed => {
+                self.state.drafters[drafter.index()].cursor < step.microbatches.end
+            }
         }
     }
 
     /// Whether a drafter has nothing left to take or train in the step under way, but for what it trains on now.
+    #[inline(always)]
     pub(super) fn share_is_done(&self, drafter: DrafterId) -> bool {
-        let d = &self.state.drafters[drafter.index()];
-        if self.plan.is_composed() {
-            let in_hand = d.ready.iter().chain(&d.fetching);
-            return !in_hand.copied().any(|id| self.is_of_this_step(id))
-                && !self.lacks_from_plan(drafter);
+        if self.is_composed() {
+            return self.planned_share_is_done(drafter);
         }
+        let d = &self.state.drafters[drafter.index()];
         let is_full = match self.policy.assignment {
             Assignment::Fixed => {
                 d.trained.len() as u32 + u32::from(d.training.is_some()) >= self.grad_accum
             }
-            Assignment::Shared => d.held() == 0 && self.state.step_taken >= self.view().window(),
+            Assignment::Shared => d.held() == 0 && self.state.step_taken >= self.window(),
         };
-        is_full || d.held() == 0 && !self.view().could_come(drafter)
+        is_full || d.held() == 0 && !self.could_come(drafter)
+    }
+
+    #[inline(never)]
+    fn planned_share_is_done(&self, drafter: DrafterId) -> bool {
+        let d = &self.state.drafters[drafter.index()];
+        // What is ready is in plan order.
+        let mut in_hand = d.ready.first().into_iter().chain(d.fetching);
+        !in_hand.any(|id| self.is_of_this_step(id)) && !self.lacks_from_plan(drafter)
+    }
+
+    /// Buckets in the window that a drafter is taking for.
+    pub(super) fn window_buckets(&self, d: &DrafterState) -> BucketSet {
+        d.window().map(|id| self.bucket(id)).collect()
     }
 
     /// Whether the step under way has all the microbatches it will get, all trained.
@@ -126,7 +147,7 @@ impl Core {
         match self.policy.assignment {
             Assignment::Fixed => drafters().all(|d| self.share_is_done(d)),
             Assignment::Shared => {
-                self.state.step_trained >= self.view().window()
+                self.state.step_trained >= self.window()
                     || drafters().all(|d| self.share_is_done(d))
             }
         }
@@ -140,23 +161,28 @@ impl Core {
     }
 }
 
-impl View<'_> {
+impl Core {
     /// The drafter that will train a microbatch which is `planned` for one: the one in whose memory or slot it is already, else the
     /// planned one while it is there, else the next one that is. With nobody there it stays with the planned one, who may come back.
+    #[inline]
     pub fn keeper(&self, id: MicrobatchId, planned: DrafterId) -> DrafterId {
+        let life = &self.state.lives[id.index()];
+        life.at_drafter
+            .or_else(|| life.slot.drafter())
+            .unwrap_or_else(|| self.heir(planned))
+    }
+
+    #[inline]
+    fn heir(&self, planned: DrafterId) -> DrafterId {
         let drafters = &self.state.drafters;
         let is_there = |d: usize| drafters[d].presence != Presence::Lost;
-        let heir = || {
-            if is_there(planned.index()) {
-                return planned;
-            }
-            (1..drafters.len())
-                .map(|i| (planned.index() + i) % drafters.len())
-                .find(|&d| is_there(d))
-                .map_or(planned, DrafterId::from_index)
-        };
-        let life = &self.state.lives[id.index()];
-        life.at_drafter.or(life.slot_of).unwrap_or_else(heir)
+        if is_there(planned.index()) {
+            return planned;
+        }
+        (1..drafters.len())
+            .map(|i| (planned.index() + i) % drafters.len())
+            .find(|&d| is_there(d))
+            .map_or(planned, DrafterId::from_index)
     }
 
     /// Under a composed plan with fixed assignment, the first microbatch of this step or the next that is `drafter`'s and untaken.
@@ -188,74 +214,86 @@ impl View<'_> {
     }
 
     /// Whether hidden states may still reach `drafter`: some are waiting, in the making or to be made.
+    #[inline]
     pub fn could_come(&self, drafter: DrafterId) -> bool {
+        self.state.untaken > 0 && (!self.deals_out() || self.could_be_dealt_to(drafter))
+    }
+
+    /// Whether drafters have queues or inboxes of their own before anybody takes.
+    #[inline]
+    fn deals_out(&self) -> bool {
+        matches!(self.policy.queue, Queue::PerDrafter | Queue::Dealt)
+    }
+
+    #[inline(never)]
+    fn could_be_dealt_to(&self, drafter: DrafterId) -> bool {
         let lanes = &self.state.lanes;
-        match self.policy.queue {
-            Queue::PerDrafter => self.state.untaken_of_drafter[drafter.index()] > 0,
-            Queue::Dealt => {
-                let inboxes = self.state.waiting as usize - lanes[0].len();
-                !lanes[1 + drafter.index()].is_empty() || self.state.untaken as usize > inboxes
-            }
-            Queue::Fifo | Queue::Bucketed | Queue::Composed => self.state.untaken > 0,
+        if self.policy.queue == Queue::PerDrafter {
+            return self.state.untaken_of_drafter[drafter.index()] > 0;
         }
+        let inboxes = self.state.waiting as usize - lanes[0].len();
+        !lanes[1 + drafter.index()].is_empty() || self.state.untaken as usize > inboxes
     }
 
     /// Whether every microbatch that will wait in the pool is there.
     pub fn all_arrived(&self) -> bool {
         self.state.untaken == self.state.waiting
     }
-}
 
-/// Whether the rules allow `drafter` to take a waiting microbatch now: its window and step have room, and the mixing rule, where it
-/// acts on taking, stays within reach.
-pub fn may_take(view: &View<'_>, drafter: DrafterId, id: MicrobatchId) -> bool {
-    if view.plan.is_composed() {
-        return may_take_of_plan(view, id);
-    }
-    let d = &view.state.drafters[drafter.index()];
-    let has_space = match view.policy.assignment {
-        Assignment::Fixed => d.taken < view.grad_accum,
-        Assignment::Shared => view.state.step_taken < view.window(),
-    };
-    if view.state.phase == Phase::Closing {
-        let is_open = view.policy.barrier == Barrier::All || d.has_begun_window();
-        if !has_space || !is_open {
-            return false;
+    /// Whether the rules allow `drafter` to take a waiting microbatch now: its window and step have room, and the mixing rule, where it
+    /// acts on taking, stays within reach.
+    #[inline(never)]
+    pub fn may_take(&self, drafter: DrafterId, id: MicrobatchId) -> bool {
+        if self.is_composed() {
+            return self.may_take_of_plan(id);
         }
+        let d = &self.state.drafters[drafter.index()];
+        let has_space = match self.policy.assignment {
+            Assignment::Fixed => d.taken() < self.grad_accum,
+            Assignment::Shared => self.state.step_taken < self.window(),
+        };
+        if self.state.phase == Phase::Closing {
+            let is_open = self.policy.barrier == Barrier::All || d.has_begun_window();
+            if !has_space || !is_open {
+                return false;
+            }
+        }
+        if self.policy.mix_enforce == Enforce::Take && self.policy.mix_window_min > 1 {
+            return has_space && self.keeps_mixing_within_reach(d, id);
+        }
+        has_space || self.policy.prefetch > 0
     }
-    if view.policy.mix_enforce == Enforce::Take && view.policy.mix_window_min > 1 {
-        return has_space && keeps_mixing_within_reach(view, d, id);
-    }
-    has_space || view.policy.prefetch > 0
-}
 
-/// Of the step under way anything may be taken; of the next one, what is prefetched. Under shared assignment that must not keep a
-/// drafter from what the step under way still holds.
-fn may_take_of_plan(view: &View<'_>, id: MicrobatchId) -> bool {
-    let now = view.state.step;
-    let step = view.plan.step_of[id.index()];
-    if step <= now {
-        return true;
+    /// Of the step under way anything may be taken; of the next one, what is prefetched. Under shared assignment that must not keep a
+    /// drafter from what the step under way still holds.
+    #[inline(never)]
+    fn may_take_of_plan(&self, id: MicrobatchId) -> bool {
+        let now = self.state.step;
+        let step = self.plan.step_of[id.index()];
+        if step <= now {
+            return true;
+        }
+        let is_next = step.0 == now.0 + 1 && self.state.phase != Phase::Closing;
+        let all_taken = || {
+            let planned = &self.plan.steps[now.index()].microbatches;
+            self.state.step_taken >= planned.len() as u32
+        };
+        is_next
+            && self.policy.prefetch > 0
+            && (self.policy.assignment == Assignment::Fixed || all_taken())
     }
-    let is_next = step.0 == now.0 + 1 && view.state.phase != Phase::Closing;
-    let all_taken = || {
-        let planned = &view.plan.steps[now.index()].microbatches;
-        view.state.step_taken >= planned.len() as u32
-    };
-    is_next
-        && view.policy.prefetch > 0
-        && (view.policy.assignment == Assignment::Fixed || all_taken())
-}
 
-/// After taking `id`, the rest of the window can still bring the distinct buckets that the rule asks for. When no work outside the
-/// window's buckets is left, the rule asks for nothing more.
-fn keeps_mixing_within_reach(view: &View<'_>, d: &DrafterState, id: MicrobatchId) -> bool {
-    let mut with = d.window_buckets;
-    with.insert(view.plan.microbatch(id).bucket);
-    let rest = view.grad_accum - d.taken - 1;
-    let untaken = view.state.untaken_of_bucket.iter().enumerate();
-    let mut others = untaken.filter(|&(bucket, &left)| {
-        left > 0 && !d.window_buckets.contains(BucketId::from_index(bucket))
-    });
-    with.count() + rest >= u32::from(view.policy.mix_window_min) || others.next().is_none()
+    /// After taking `id`, the rest of the window can still bring the distinct buckets that the rule asks for. When no work outside the
+    /// window's buckets is left, the rule asks for nothing more.
+    #[inline(never)]
+    fn keeps_mixing_within_reach(&self, d: &DrafterState, id: MicrobatchId) -> bool {
+        let buckets = self.window_buckets(d);
+        let mut with = buckets;
+        with.insert(self.bucket(id));
+        let rest = self.grad_accum - d.taken() - 1;
+        let untaken = self.state.untaken_of_bucket.iter().enumerate();
+        let mut others = untaken
+            .filter(|&(bucket, &left)| left > 0 && !buckets.contains(BucketId::from_index(bucket)));
+        with.count() + rest >= u32::from(self.policy.mix_window_min) || others.next().is_none()
+    }
 }

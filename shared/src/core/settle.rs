@@ -1,14 +1,17 @@
 //! Settling: what follows from the state, until nothing more is legal. Every round grants slots, feeds targets, deals, lets drafters
 //! take and train, and applies optimizer steps, in this order, as far as something that they read has changed.
+//!
+//! A stage goes through those who wait for it, which is a few instructions when nobody does and so is part of one loop. What it does to one
+//! of them is a function of its own (`admits`, `feeds`, `takes`, `trains`).
 
 use super::touched::Stage;
 use super::{Action, Actions, Core, Phase, Status, TargetTask};
 use crate::id::{MicrobatchId, TargetId};
-use crate::policy::{Admission, Input, Queue};
+use crate::policy::{Admission, Dispatch, Input, Queue};
 use crate::time::{Span, Time};
-use std::collections::VecDeque;
 
 impl Core {
+    #[inline(always)]
     pub(super) fn settle(&mut self, out: &mut Actions) {
         if self.state.phase == Phase::Closing && !self.has_begun_step() {
             self.state.phase = Phase::Draining;
@@ -21,25 +24,26 @@ impl Core {
     }
 
     /// Runs the stages round and round until none is due.
+    #[inline(always)]
     fn run_stages(&mut self, out: &mut Actions) {
         loop {
             while self.touched.is_due() {
-                if self.touched.take_due(Stage::Admit) {
+                if self.touched.awaits(Stage::Admit) {
                     self.admit(out);
                 }
-                if self.touched.take_due(Stage::Feed) {
+                if self.touched.awaits(Stage::Feed) {
                     self.feed(out);
                 }
-                if self.touched.take_due(Stage::Deal) {
+                if self.touched.awaits(Stage::Deal) {
                     self.deal(out);
                 }
-                if self.touched.take_due(Stage::Take) {
+                if self.touched.awaits(Stage::Take) {
                     self.take(out);
                 }
-                if self.touched.take_due(Stage::Train) {
+                if self.touched.awaits(Stage::Train) {
                     self.train(out);
                 }
-                if self.touched.take_due(Stage::Apply) {
+                if self.touched.awaits(Stage::Apply) {
                     self.apply(out);
                 }
             }
@@ -55,72 +59,96 @@ impl Core {
     }
 
     /// Grants slots to hidden states that targets hold, longest first; one that does not fit lets later ones by.
+    #[inline]
     fn admit(&mut self, out: &mut Actions) {
+        self.touched.run(Stage::Admit);
         let mut i = 0;
-        while let Some(&target) = self.state.holding.get(i) {
-            let held = self.state.targets[target.index()].held();
-            let id = held.expect("who is listed as holding holds");
-            let has_slot = self.state.lives[id.index()].has_slot;
-            if !self.can_send_off(id) || !(has_slot || self.is_next_for_slot(id) && self.fits(id)) {
+        while let Some(target) = self.state.holding.get(i) {
+            if !self.admits(i, target, out) {
                 i += 1;
-                continue;
-            }
-            take_out(&mut self.state.holding, i);
-            if !has_slot {
-                self.grant(id);
-                out.push(Action::Admit { microbatch: id });
-            }
-            self.send_off(target, id, out);
-            if self.policy.queue == Queue::Composed {
+            } else if self.policy.queue == Queue::Composed {
                 // The next in plan order may stand before this one in the list.
                 i = 0;
             }
         }
     }
 
+    /// Sends off what the target at `at` in the list of holders holds, if that may have a slot.
+    #[inline(never)]
+    fn admits(&mut self, at: usize, target: TargetId, out: &mut Actions) -> bool {
+        let held = self.state.targets[target.index()].held();
+        let id = held.expect("who is listed as holding holds");
+        if !self.may_leave(id) {
+            return false;
+        }
+        self.state.holding.remove(at);
+        self.let_go(target, id, out);
+        true
+    }
+
     /// Gives idle targets their next microbatch, longest idle first.
+    #[inline]
     fn feed(&mut self, out: &mut Actions) {
+        self.touched.run(Stage::Feed);
         let mut i = 0;
-        while let Some(&target) = self.state.idle_targets.get(i) {
-            let can = self.state.targets[target.index()].copies_out <= self.policy.copies_beside;
-            let next = if can && !self.is_paused() {
-                self.next_input(target)
-            } else {
-                None
-            };
-            let Some(id) = next.filter(|&id| self.may_begin(id)) else {
+        while let Some(target) = self.state.idle_targets.get(i) {
+            if !self.feeds(i, target, out) {
                 i += 1;
-                continue;
-            };
-            take_out(&mut self.state.idle_targets, i);
-            self.begin(target, id);
-            if i > 0 {
+            } else if i > 0 {
                 // Who could not begin what came next may begin what comes next now.
                 self.touched.due(&[Stage::Feed]);
             }
-            out.push(Action::Forward {
-                target,
-                microbatch: id,
-            });
         }
     }
 
+    /// Lets the target at `at` in the list of the idle begin its next microbatch, if it may.
+    #[inline(never)]
+    fn feeds(&mut self, at: usize, target: TargetId, out: &mut Actions) -> bool {
+        let copies_out = self.state.targets[target.index()].copies_out;
+        if copies_out > self.policy.copies_beside || self.is_paused() {
+            return false;
+        }
+        let Some(id) = self.next_input(target).filter(|&id| self.may_begin(id)) else {
+            return false;
+        };
+        self.state.idle_targets.remove(at);
+        self.begin(target, id);
+        out.push(Action::Forward {
+            target,
+            microbatch: id,
+        });
+        true
+    }
+
     /// The microbatch that a target would begin next, were nothing in its way.
+    #[inline(always)]
     pub(super) fn next_input(&self, target: TargetId) -> Option<MicrobatchId> {
+        let fresh = self.fresh_input(target);
+        let next = if self.state.again.is_empty() {
+            fresh?
+        } else {
+            self.first_of_again(fresh)?
+        };
+        let beyond = self.state.phase == Phase::Closing
+            && self.is_composed()
+            && self.plan.step_of[next.index()] > self.state.step;
+        (!beyond).then_some(next)
+    }
+
+    /// What is begun again or out of turn, or what is `fresh` if that comes first in the plan.
+    #[cold]
+    fn first_of_again(&self, fresh: Option<MicrobatchId>) -> Option<MicrobatchId> {
         let again = match self.policy.queue {
             // The first one's drafter may have a full queue and wait for another's.
             Queue::PerDrafter => self.again_that_fits(),
             _ => None,
         };
         let again = again.or_else(|| self.state.again.first().copied());
-        let next = again.into_iter().chain(self.fresh_input(target)).min()?;
-        let beyond = self.state.phase == Phase::Closing
-            && self.plan.is_composed()
-            && self.plan.step_of[next.index()] > self.state.step;
-        (!beyond).then_some(next)
+        again.into_iter().chain(fresh).min()
     }
 
     /// The first microbatch meant for a target that nobody has begun.
+    #[inline]
     pub(super) fn fresh_input(&self, target: TargetId) -> Option<MicrobatchId> {
         let row = match self.policy.input {
             Input::Shared => self.state.next as usize,
@@ -132,6 +160,7 @@ impl Core {
         (row < self.state.lives.len()).then(|| MicrobatchId::from_index(row))
     }
 
+    #[inline(always)]
     pub(super) fn advance_input(&mut self, target: TargetId) {
         match self.policy.input {
             Input::Shared => self.state.next += 1,
@@ -145,17 +174,19 @@ impl Core {
     }
 
     /// Whether a forward may begin: at once when slots are asked for after it, with a slot in reach when before.
+    #[inline]
     fn may_begin(&self, id: MicrobatchId) -> bool {
         self.policy.admission == Admission::Block || self.is_next_for_slot(id) && self.fits(id)
     }
 
+    #[inline]
     fn begin(&mut self, target: TargetId, id: MicrobatchId) {
-        if self.state.again.remove(&id) {
+        if !self.state.again.is_empty() && self.state.again.remove(&id) {
             self.touched.targets.fill();
         } else {
             self.advance_input(target);
         }
-        if self.policy.queue == Queue::Composed {
+        if self.policy.queue == Queue::Composed && !self.state.holding.is_empty() {
             // Slots go by plan order, and what has none moves on.
             self.touched.due(&[Stage::Admit]);
         }
@@ -163,13 +194,15 @@ impl Core {
             self.grant(id);
         }
         self.create(id, target);
-        self.state.lives[id.index()].status = Status::Forwarding;
-        self.target_mut(target).task = TargetTask::Forward(id);
-        self.state.samples_in_flight += self.plan.microbatch(id).sample_count();
+        let life = &mut self.state.lives[id.index()];
+        life.status = Status::Forwarding;
+        self.state.samples_in_flight += life.samples;
         self.state.in_flight += 1;
+        self.target_mut(target).task = TargetTask::Forward(id);
     }
 
     /// The watermark: targets pause at the high mark and resume at the low one.
+    #[inline]
     fn is_paused(&mut self) -> bool {
         let Some(high) = self.policy.gate_high else {
             return false;
@@ -183,9 +216,25 @@ impl Core {
         self.state.paused
     }
 
+    /// What a pool is dealt by has changed, where there is one: what waits, or what drafters have.
+    #[inline]
+    pub(super) fn pool_has_changed(&mut self) {
+        if self.policy.queue == Queue::Dealt {
+            self.touched.due(&[Stage::Deal]);
+        }
+    }
+
     /// Deals from the pool to the inboxes; where the pool is only looked at now and then, asks to be woken for it.
+    #[inline]
     fn deal(&mut self, out: &mut Actions) {
-        let receivers = self.dispatch.deal(&self.view());
+        self.touched.run(Stage::Deal);
+        if self.policy.queue == Queue::Dealt {
+            self.deal_pool(out);
+        }
+    }
+
+    fn deal_pool(&mut self, out: &mut Actions) {
+        let receivers = self.policy.queue.deal(self);
         if receivers.is_empty() {
             return;
         }
@@ -201,19 +250,8 @@ impl Core {
         // What is left for each to come has changed for all.
         self.touched.all_drafters();
         for drafter in receivers {
-            let id = self.state.lanes[0]
-                .pop_front()
-                .expect("what is dealt was pooled");
-            self.state.lanes[1 + drafter.index()].push_back(id);
+            let id = self.state.lanes[0].pop().expect("what is dealt was pooled");
+            self.state.lanes[1 + drafter.index()].push(id);
         }
-    }
-}
-
-/// Takes a worker out of a list in which it is most often the first.
-pub(super) fn take_out<T>(list: &mut VecDeque<T>, at: usize) {
-    if at == 0 {
-        list.pop_front();
-    } else {
-        list.remove(at);
     }
 }

@@ -136,10 +136,10 @@ impl Core {
                 return Wait::Barrier { drafter };
             }
             let d = &self.state().drafters[drafter.index()];
-            let buckets = d.window_buckets.iter().collect();
+            let buckets = self.window_buckets(d).iter().collect();
             Wait::HiddenStates {
                 drafter,
-                taken: d.taken,
+                taken: d.taken(),
                 buckets,
                 window: self.grad_accum(),
                 distinct_min: if rule_acts {

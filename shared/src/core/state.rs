@@ -1,9 +1,10 @@
 //! What the core remembers. Small, comparable and hashable, so that all interleavings of a small run can be searched.
 
-use super::bucket_set::BucketSet;
-use crate::id::{Bytes, DrafterId, MicrobatchId, StepId, TargetId};
+use super::line::Line;
+use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, StepId, TargetId};
+use crate::plan::Microbatch;
 use crate::time::Time;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 /// Where a microbatch is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,17 +47,42 @@ impl Status {
     }
 }
 
-/// One microbatch's course.
+/// The slot of a microbatch's hidden states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Slot {
+    /// They have none.
+    None,
+    /// One that counts against the depths that all share.
+    Shared,
+    /// One that counts against this drafter's depth too, since the queue knows who will train on them.
+    Of(DrafterId),
+}
+
+impl Slot {
+    /// The drafter whose depth it counts against.
+    pub fn drafter(self) -> Option<DrafterId> {
+        match self {
+            Self::Of(drafter) => Some(drafter),
+            Self::None | Self::Shared => None,
+        }
+    }
+}
+
+/// One microbatch's course, beside what the core must know of it again and again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Life {
+    /// Its hidden states, as planned. (bytes)
+    pub bytes: Bytes,
+    /// Its samples, as planned.
+    pub samples: u32,
+    /// Its bucket, as planned.
+    pub bucket: BucketId,
     /// Where it is.
     pub status: Status,
     /// Failed attempts.
     pub attempts: u8,
-    /// Whether it occupies a slot.
-    pub has_slot: bool,
-    /// The drafter whose depth that slot counts against, where the queue knows it.
-    pub slot_of: Option<DrafterId>,
+    /// The slot it occupies.
+    pub slot: Slot,
     /// The target in whose memory its hidden states lie, if they do.
     pub at_target: Option<TargetId>,
     /// Whether they lie in host memory.
@@ -68,16 +94,25 @@ pub struct Life {
 }
 
 impl Life {
-    pub(super) const NEW: Self = Self {
-        status: Status::Pending,
-        attempts: 0,
-        has_slot: false,
-        slot_of: None,
-        at_target: None,
-        at_host: false,
-        at_drafter: None,
-        ticket: 0,
-    };
+    pub(super) fn new(microbatch: &Microbatch) -> Self {
+        Self {
+            bytes: microbatch.bytes,
+            samples: microbatch.sample_count(),
+            bucket: microbatch.bucket,
+            status: Status::Pending,
+            attempts: 0,
+            slot: Slot::None,
+            at_target: None,
+            at_host: false,
+            at_drafter: None,
+            ticket: 0,
+        }
+    }
+
+    /// Whether it occupies a slot.
+    pub fn has_slot(&self) -> bool {
+        self.slot != Slot::None
+    }
 }
 
 /// Whether a worker is there.
@@ -137,15 +172,13 @@ pub struct DrafterState {
     /// What it is fetching.
     pub fetching: Option<MicrobatchId>,
     /// What it holds ready, in training order.
-    pub ready: VecDeque<MicrobatchId>,
+    pub ready: Line<MicrobatchId>,
     /// Whether an optimizer step of its group is being applied.
     pub applying: bool,
+    /// Whether it is listed as having room.
+    pub listed: bool,
     /// What it has trained on in the step under way, in order.
     pub trained: Vec<MicrobatchId>,
-    /// Microbatches it has taken in the window it is taking for.
-    pub taken: u32,
-    /// Buckets in that window.
-    pub window_buckets: BucketSet,
     /// Optimizer steps it has applied on its own.
     pub own_steps: u32,
     /// Under a plan with fixed assignment, its next microbatch that it has not taken, or the end of what is in sight.
@@ -154,11 +187,35 @@ pub struct DrafterState {
 
 impl DrafterState {
     /// Whether it is there.
+    #[inline]
     pub fn is_present(&self) -> bool {
         self.presence == Presence::Present
     }
 
+    /// Whether it computes.
+    #[inline]
+    pub fn is_working(&self) -> bool {
+        self.training.is_some() || self.applying
+    }
+
+    /// What it has taken for the window it is taking for: what it trained, trains, holds and is fetching.
+    pub fn window(&self) -> impl Iterator<Item = MicrobatchId> {
+        let now = self.training.iter().chain(&self.fetching);
+        self.trained
+            .iter()
+            .chain(self.ready.iter())
+            .chain(now)
+            .copied()
+    }
+
+    /// Microbatches in that window.
+    #[inline]
+    pub fn taken(&self) -> u32 {
+        (self.trained.len() + self.held()) as u32 + u32::from(self.training.is_some())
+    }
+
     /// Hidden states it holds or is fetching, beside those it trains on.
+    #[inline]
     pub fn held(&self) -> usize {
         self.ready.len() + usize::from(self.fetching.is_some())
     }
@@ -179,11 +236,15 @@ pub struct Use {
 }
 
 impl Use {
-    pub(super) fn add(&mut self, bytes: Bytes) {
+    /// Adds one, and returns what is there now.
+    #[inline]
+    pub(super) fn add(&mut self, bytes: Bytes) -> Self {
         self.count += 1;
         self.bytes += bytes;
+        *self
     }
 
+    #[inline]
     pub(super) fn sub(&mut self, bytes: Bytes) {
         self.count = self
             .count
@@ -252,15 +313,15 @@ pub struct State {
     /// Target workers.
     pub targets: Vec<TargetState>,
     /// Idle targets, longest idle first.
-    pub idle_targets: VecDeque<TargetId>,
+    pub idle_targets: Line<TargetId>,
     /// Targets that hold hidden states without a slot, longest first.
-    pub holding: VecDeque<TargetId>,
+    pub holding: Line<TargetId>,
     /// Hidden states that wait, by lane, in order of arrival.
-    pub lanes: Vec<VecDeque<MicrobatchId>>,
+    pub lanes: Vec<Line<MicrobatchId>>,
     /// Drafter workers.
     pub drafters: Vec<DrafterState>,
     /// Drafters with room for hidden states, longest first.
-    pub idle_drafters: VecDeque<DrafterId>,
+    pub idle_drafters: Line<DrafterId>,
     /// Hidden states in lanes.
     pub waiting: u32,
     /// Drafters that are there.
@@ -296,7 +357,7 @@ pub struct State {
     /// Samples from the beginning of their forward to the end of their optimizer step. (samples)
     pub samples_in_flight: u32,
     /// Samples of past steps still counted in flight, oldest first; as many as the gate's lag.
-    pub lagging: VecDeque<u32>,
+    pub lagging: Line<u32>,
     /// The wake-up asked for.
     pub wake: Option<Time>,
     /// Whether the wake-up has just come, so that a pool that is polled is looked at now.

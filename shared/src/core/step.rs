@@ -1,23 +1,24 @@
 //! Drafters train, and optimizer steps are applied.
 
-use super::touched::{Members, Stage};
+use super::touched::Stage;
 use super::{Action, Actions, Core, Group, Phase, Status};
 use crate::id::{DrafterId, MicrobatchId, StepId};
 use crate::policy::{Assignment, Barrier};
 
 impl Core {
     /// Lets idle drafters train on what they hold for the step under way.
+    #[inline]
     pub(super) fn train(&mut self, out: &mut Actions) {
-        let mut touched = Members::default();
-        while let Some(i) = touched.next(&self.touched.drafters) {
-            let drafter = DrafterId::from_index(i);
-            if let Some(id) = self.next_training(drafter) {
-                self.begin_training(drafter, id, out);
-            }
-        }
+        self.touched.run(Stage::Train);
+        self.each_touched_drafter(|core, drafter| core.trains(drafter, out));
     }
 
-    fn begin_training(&mut self, drafter: DrafterId, id: MicrobatchId, out: &mut Actions) {
+    /// Lets a drafter train on what it holds ready, if it may.
+    #[inline(never)]
+    fn trains(&mut self, drafter: DrafterId, out: &mut Actions) {
+        let Some(id) = self.next_training(drafter) else {
+            return;
+        };
         if !self.step_is_begun() {
             // Who has nothing to do in the step waits from now on at its barrier.
             self.touched.all_drafters();
@@ -27,7 +28,7 @@ impl Core {
             Barrier::All => self.state.step,
             Barrier::None => StepId(d.own_steps),
         };
-        d.ready.pop_front();
+        d.ready.pop();
         d.training = Some(id);
         self.state.drafters_training += 1;
         self.state.lives[id.index()].status = Status::Training;
@@ -42,23 +43,26 @@ impl Core {
         });
     }
 
+    #[inline]
     fn next_training(&self, drafter: DrafterId) -> Option<MicrobatchId> {
         let d = &self.state.drafters[drafter.index()];
-        let is_free = d.is_present() && d.training.is_none() && !d.applying;
+        let next = d.ready.first()?;
         let copies_in = d.fetching.is_some() && !self.policy.overlap;
-        let next = d.ready.front().copied().filter(|_| is_free && !copies_in)?;
+        if !d.is_present() || d.is_working() || copies_in {
+            return None;
+        }
         let may_begin = match self.policy.barrier {
             // Who joins while the others apply a step waits for its weights.
             Barrier::All => self.state.drafters_applying == 0,
             Barrier::None => self.state.phase == Phase::Running || d.has_begun_window(),
         };
-        let is_of_this_step = if self.plan.is_composed() {
+        let is_of_this_step = if self.is_composed() {
             self.plan.step_of[next.index()] == self.state.step
         } else {
             match self.policy.assignment {
                 Assignment::Fixed => (d.trained.len() as u32) < self.grad_accum,
                 Assignment::Shared => {
-                    self.state.step_trained + self.state.drafters_training < self.view().window()
+                    self.state.step_trained + self.state.drafters_training < self.window()
                 }
             }
         };
@@ -66,13 +70,18 @@ impl Core {
     }
 
     /// Applies the optimizer step whose microbatches are all trained.
+    #[inline]
     pub(super) fn apply(&mut self, out: &mut Actions) {
+        self.touched.run(Stage::Apply);
         match self.policy.barrier {
             Barrier::All => self.apply_to_all(out),
-            Barrier::None => self.apply_to_each(out),
+            Barrier::None => {
+                self.each_touched_drafter(|core, drafter| core.apply_to_one(drafter, out));
+            }
         }
     }
 
+    #[inline(never)]
     fn apply_to_all(&mut self, out: &mut Actions) {
         if !self.step_is_complete() {
             return;
@@ -97,24 +106,23 @@ impl Core {
         });
     }
 
-    fn apply_to_each(&mut self, out: &mut Actions) {
-        let mut touched = Members::default();
-        while let Some(i) = touched.next(&self.touched.drafters) {
-            let drafter = DrafterId::from_index(i);
-            let d = &self.state.drafters[i];
-            let idle = d.is_present() && d.training.is_none() && !d.applying;
-            if !idle || d.trained.is_empty() || !self.share_is_done(drafter) {
-                continue;
-            }
-            let step = StepId(d.own_steps);
-            self.state.drafters[i].applying = true;
-            self.state.drafters_applying += 1;
-            self.state.in_flight += 1;
-            out.push(Action::Apply {
-                step,
-                group: Group::One(drafter),
-            });
+    /// Applies a drafter's own step if it has done its share.
+    #[inline(never)]
+    fn apply_to_one(&mut self, drafter: DrafterId, out: &mut Actions) {
+        let d = &self.state.drafters[drafter.index()];
+        let is_idle = d.is_present() && !d.is_working();
+        if !is_idle || d.trained.is_empty() || !self.share_is_done(drafter) {
+            return;
         }
+        let d = &mut self.state.drafters[drafter.index()];
+        d.applying = true;
+        let step = StepId(d.own_steps);
+        self.state.drafters_applying += 1;
+        self.state.in_flight += 1;
+        out.push(Action::Apply {
+            step,
+            group: Group::One(drafter),
+        });
     }
 
     /// Whether anybody has begun to train for the step of all drafters that is not applied yet.

@@ -1,83 +1,83 @@
 //! Drafters take hidden states.
 
-use super::settle::take_out;
-use super::touched::{Members, Stage};
+use super::touched::Stage;
 use super::{Action, Actions, Core, Status};
 use crate::id::{DrafterId, MicrobatchId};
-use crate::policy::{Assignment, Placement, Queue, Release, Transport};
+use crate::policy::{Assignment, Dispatch, Placement, Queue, Release, Transport};
 
 impl Core {
     /// Lets drafters with room take what the policy prefers, longest idle first.
+    #[inline(always)]
     pub(super) fn take(&mut self, out: &mut Actions) {
-        self.refresh_idle();
+        self.touched.run(Stage::Take);
+        self.each_touched_drafter(|core, drafter| core.list_if_idle(drafter));
         let mut i = 0;
-        while let Some(&drafter) = self.state.idle_drafters.get(i) {
+        while let Some(drafter) = self.state.idle_drafters.get(i) {
             if self.state.waiting == 0 {
                 return;
             }
-            let Some(id) = self.picked(drafter) else {
+            if !self.takes(i, drafter, out) {
                 i += 1;
-                continue;
-            };
-            self.hand_over(drafter, id, out);
-            if !self.has_room(drafter) {
-                take_out(&mut self.state.idle_drafters, i);
-            }
-            if i > 0 {
+            } else if i > 0 {
                 // Who declined what was there may want what is there now.
                 self.touched.due(&[Stage::Take]);
             }
         }
     }
 
+    /// Keeps the list of drafters with room, in the order in which they got it.
+    #[inline(never)]
+    fn list_if_idle(&mut self, drafter: DrafterId) {
+        let has_room = self.has_room(drafter);
+        let listed = &mut self.state.drafters[drafter.index()].listed;
+        match (has_room, std::mem::replace(listed, has_room)) {
+            (true, false) => self.state.idle_drafters.push(drafter),
+            (false, true) => self.state.idle_drafters.retain(|&i| i != drafter),
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// Lets the drafter at `at` in the list of those with room take one, if there is one for it.
+    #[inline(never)]
+    fn takes(&mut self, at: usize, drafter: DrafterId, out: &mut Actions) -> bool {
+        let Some(id) = self.picked(drafter) else {
+            return false;
+        };
+        self.hand_over(drafter, id, out);
+        if !self.has_room(drafter) {
+            self.state.idle_drafters.remove(at);
+            self.state.drafters[drafter.index()].listed = false;
+        }
+        true
+    }
+
     /// What a drafter takes next. Where everybody has a queue or a share of its own, only who was touched can have got something.
+    #[inline]
     fn picked(&self, drafter: DrafterId) -> Option<MicrobatchId> {
-        let has_own = self.policy.knows_drafter() || self.policy.queue == Queue::Dealt;
+        let has_own = self.knows_drafter || self.policy.queue == Queue::Dealt;
         if has_own && !self.touched.drafters.contains(drafter.index()) {
             return None;
         }
-        self.dispatch.pick(drafter, &self.view())
+        self.policy.queue.pick(drafter, self)
     }
 
-    /// Keeps the list of drafters with room, in the order in which they got it.
-    fn refresh_idle(&mut self) {
-        let mut touched = Members::default();
-        while let Some(d) = touched.next(&self.touched.drafters) {
-            let drafter = DrafterId::from_index(d);
-            let idle = &self.state.idle_drafters;
-            let listed = !idle.is_empty() && idle.contains(&drafter);
-            match (self.has_room(drafter), listed) {
-                (true, false) => self.state.idle_drafters.push_back(drafter),
-                (false, true) => self.state.idle_drafters.retain(|&i| i != drafter),
-                (true, true) | (false, false) => {}
-            }
-        }
-    }
-
+    #[inline]
     fn hand_over(&mut self, drafter: DrafterId, id: MicrobatchId, out: &mut Actions) {
-        assert_eq!(
-            self.status(id),
-            Status::Queued,
+        assert!(
+            self.status(id) == Status::Queued,
             "a policy picks among what waits"
         );
-        assert!(
-            self.view().may_take(drafter, id),
-            "a policy picks what is legal"
-        );
-        let memo = self.dispatch.taken(id, &self.view());
-        self.state.memo = memo;
-        self.leave_lane(id);
+        assert!(self.may_take(drafter, id), "a policy picks what is legal");
+        self.state.memo = self.policy.queue.taken(id, self);
+        let lane = self.policy.queue.lane(id, self);
+        self.leave_lane(id, lane);
         self.forget_untaken(id);
-        let is_ahead = self.plan.is_composed() && self.plan.step_of[id.index()] > self.state.step;
+        let is_ahead = self.is_composed() && self.plan.step_of[id.index()] > self.state.step;
         self.state.step_taken += u32::from(!is_ahead);
         if self.policy.assignment == Assignment::Shared && self.step_is_taken() {
             self.touched.all_drafters();
         }
-        self.touched.due(&[Stage::Deal]);
-        let bucket = self.plan.microbatch(id).bucket;
-        let d = self.drafter_mut(drafter);
-        d.taken += 1;
-        d.window_buckets.insert(bucket);
+        self.pool_has_changed();
         if self.policy.release == Release::Taken {
             self.release(id);
         }
@@ -86,28 +86,30 @@ impl Core {
     }
 
     /// Whether the step under way has got all it takes.
+    #[inline]
     fn step_is_taken(&self) -> bool {
         let planned = self.plan.steps.get(self.state.step.index());
-        let size = planned.map_or_else(|| self.view().window(), |s| s.microbatches.len() as u32);
+        let size = planned.map_or_else(|| self.window(), |s| s.microbatches.len() as u32);
         self.state.step_taken >= size
     }
 
-    pub(super) fn leave_lane(&mut self, id: MicrobatchId) {
-        let lane = self.dispatch.lane(id, &self.view());
+    #[inline(always)]
+    pub(super) fn leave_lane(&mut self, id: MicrobatchId, lane: usize) {
         let lane = &mut self.state.lanes[lane];
-        let left = if lane.front() == Some(&id) {
-            lane.pop_front()
+        if lane.first() == Some(id) {
+            lane.pop();
         } else {
             // Dealt to an inbox, or not the first of its lane.
-            self.state.lanes.iter_mut().find_map(|lane| {
+            let left = self.state.lanes.iter_mut().find_map(|lane| {
                 let at = lane.iter().position(|&waiting| waiting == id)?;
-                lane.remove(at)
-            })
-        };
-        assert_eq!(left, Some(id), "what waits stands in a lane");
+                Some(lane.remove(at))
+            });
+            assert_eq!(left, Some(id), "what waits stands in a lane");
+        }
         self.state.waiting -= 1;
     }
 
+    #[inline]
     fn fetch(&mut self, drafter: DrafterId, id: MicrobatchId, out: &mut Actions) {
         let is_here = self.policy.transport == Transport::Local
             || self.policy.placement == Placement::Drafter;

@@ -7,7 +7,7 @@ use super::{Core, DrafterState, TargetState};
 use crate::id::{DrafterId, TargetId};
 
 /// A stage of settling. They run in this order, round and round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
     /// Slots are granted to hidden states that targets hold.
     Admit,
@@ -42,25 +42,21 @@ impl Stage {
 #[derive(Clone, Debug)]
 pub(super) struct Touched {
     due: u8,
-    /// Stages that this run's policy has.
-    possible: u8,
     pub(super) targets: WorkerSet,
     pub(super) drafters: WorkerSet,
 }
 
 impl Touched {
-    /// `deals` says whether there is a pool to deal from.
-    pub(super) fn new(targets: usize, drafters: usize, deals: bool) -> Self {
-        let all = Stage::ALL.iter().fold(0, |all, stage| all | stage.bit());
+    pub(super) fn new(targets: usize, drafters: usize) -> Self {
         Self {
             due: 0,
-            possible: if deals { all } else { all & !Stage::Deal.bit() },
             targets: WorkerSet::new(targets),
             drafters: WorkerSet::new(drafters),
         }
     }
 
     /// A new event begins.
+    #[inline]
     pub(super) fn clear(&mut self) {
         self.due = 0;
         self.targets.clear();
@@ -70,8 +66,7 @@ impl Touched {
     /// Makes stages due.
     #[inline]
     pub(super) fn due(&mut self, stages: &[Stage]) {
-        let bits = stages.iter().fold(0, |bits, stage| bits | stage.bit());
-        self.due |= bits & self.possible;
+        self.due |= stages.iter().fold(0, |bits, stage| bits | stage.bit());
     }
 
     /// Whether any stage is due.
@@ -80,17 +75,20 @@ impl Touched {
         self.due != 0
     }
 
-    /// Whether a stage is due; it is due no more.
+    /// Whether a stage is due.
     #[inline]
-    pub(super) fn take_due(&mut self, stage: Stage) -> bool {
-        let is_due = self.due & stage.bit() != 0;
-        if is_due {
-            self.due &= !stage.bit();
-        }
-        is_due
+    pub(super) fn awaits(&self, stage: Stage) -> bool {
+        self.due & stage.bit() != 0
+    }
+
+    /// A stage is run now, and due no more until something it reads changes.
+    #[inline]
+    pub(super) fn run(&mut self, stage: Stage) {
+        self.due &= !stage.bit();
     }
 
     /// Anything may have become possible for anybody.
+    #[cold]
     pub(super) fn everything(&mut self) {
         self.due(&Stage::ALL);
         self.targets.fill();
@@ -98,6 +96,7 @@ impl Touched {
     }
 
     /// What all drafters depend on has changed: the step, or the work that is left.
+    #[inline(never)]
     pub(super) fn all_drafters(&mut self) {
         self.due(&[Stage::Deal, Stage::Take, Stage::Train, Stage::Apply]);
         self.drafters.fill();
@@ -106,91 +105,135 @@ impl Touched {
 
 impl Core {
     /// A target that changes.
+    #[inline]
     pub(super) fn target_mut(&mut self, target: TargetId) -> &mut TargetState {
         self.touched.targets.insert(target.index());
         &mut self.state.targets[target.index()]
     }
 
     /// A drafter that changes.
+    #[inline]
     pub(super) fn drafter_mut(&mut self, drafter: DrafterId) -> &mut DrafterState {
         self.touched.drafters.insert(drafter.index());
         &mut self.state.drafters[drafter.index()]
     }
 
+    /// Looks at every drafter touched, lowest first, which may touch others: of each word of the set those that were in it when it was
+    /// reached.
+    #[inline]
+    pub(super) fn each_touched_drafter(&mut self, mut look: impl FnMut(&mut Self, DrafterId)) {
+        self.each_of(self.touched.drafters.first, 0, &mut look);
+        for i in 0..self.touched.drafters.more.len() {
+            self.each_of(self.touched.drafters.more[i], i as u16 + 1, &mut look);
+        }
+    }
+
+    /// Looks at the drafters of the `i`-th word of a set.
+    #[inline]
+    fn each_of(&mut self, mut word: u64, i: u16, look: &mut impl FnMut(&mut Self, DrafterId)) {
+        while word != 0 {
+            look(self, DrafterId(i << 6 | word.trailing_zeros() as u16));
+            word &= word - 1;
+        }
+    }
+
     /// Targets whose activity the last event may have changed; all others do what they did.
     pub fn touched_targets(&self) -> impl Iterator<Item = TargetId> {
-        self.touched.targets.iter().map(TargetId::from_index)
+        self.touched.targets.iter().map(TargetId)
     }
 
     /// Drafters whose activity the last event may have changed; all others do what they did.
     pub fn touched_drafters(&self) -> impl Iterator<Item = DrafterId> {
-        self.touched.drafters.iter().map(DrafterId::from_index)
+        self.touched.drafters.iter().map(DrafterId)
     }
 }
 
-/// A set of workers of one kind: a bit each.
+/// A set of workers of one kind: a bit each. The workers of one box have their word at hand.
 #[derive(Clone, Debug)]
 pub(super) struct WorkerSet {
-    words: Vec<u64>,
+    first: u64,
+    more: Vec<u64>,
     workers: usize,
 }
 
 impl WorkerSet {
     fn new(workers: usize) -> Self {
         Self {
-            words: vec![0; workers.div_ceil(64)],
+            first: 0,
+            more: vec![0; workers.div_ceil(64).saturating_sub(1)],
             workers,
         }
     }
 
+    #[inline]
     fn clear(&mut self) {
-        match &mut self.words[..] {
-            // One box: no call for one word.
-            [word] => *word = 0,
-            words => words.fill(0),
+        self.first = 0;
+        if !self.more.is_empty() {
+            self.more.fill(0);
         }
     }
 
+    /// All are members.
+    #[inline(never)]
     pub(super) fn fill(&mut self) {
-        self.words.fill(u64::MAX);
+        self.first = u64::MAX;
+        self.more.fill(u64::MAX);
         let rest = self.workers % 64;
-        if let Some(last) = self.words.last_mut().filter(|_| rest > 0) {
+        if rest > 0 {
+            let last = self.more.last_mut().unwrap_or(&mut self.first);
             *last = (1 << rest) - 1;
         }
     }
 
-    fn insert(&mut self, worker: usize) {
-        self.words[worker / 64] |= 1 << (worker % 64);
+    #[inline]
+    pub(super) fn insert(&mut self, worker: usize) {
+        let bit = 1 << (worker % 64);
+        match (worker / 64).checked_sub(1) {
+            None => self.first |= bit,
+            Some(more) => self.more[more] |= bit,
+        }
     }
 
+    #[inline]
     pub(super) fn contains(&self, worker: usize) -> bool {
-        self.words[worker / 64] & (1 << (worker % 64)) != 0
+        let word = match (worker / 64).checked_sub(1) {
+            None => self.first,
+            Some(more) => self.more[more],
+        };
+        word & (1 << (worker % 64)) != 0
     }
 
     /// Its members, lowest first.
-    fn iter(&self) -> impl Iterator<Item = usize> {
-        let mut members = Members::default();
-        std::iter::from_fn(move || members.next(self))
+    #[inline]
+    fn iter(&self) -> Members<'_> {
+        Members {
+            word: self.first,
+            i: 0,
+            more: self.more.iter(),
+        }
     }
 }
 
-/// Goes through a set, lowest first, while others may change it: a word's members are those it had when the word was reached.
-#[derive(Default)]
-pub(super) struct Members {
-    left: u64,
-    words: usize,
+/// Goes through words of a set, lowest member first.
+struct Members<'a> {
+    /// What is left of the `i`-th word.
+    word: u64,
+    i: u16,
+    more: std::slice::Iter<'a, u64>,
 }
 
-impl Members {
+impl Iterator for Members<'_> {
+    type Item = u16;
+
     #[inline]
-    pub(super) fn next(&mut self, set: &WorkerSet) -> Option<usize> {
-        while self.left == 0 {
-            self.left = *set.words.get(self.words)?;
-            self.words += 1;
+    fn next(&mut self) -> Option<u16> {
+        while self.word == 0 {
+            self.word = *self.more.next()?;
+            self.i += 1;
         }
-        let bit = self.left.trailing_zeros() as usize;
-        self.left &= self.left - 1;
-        Some((self.words - 1) * 64 + bit)
+        let bit = self.word.trailing_zeros() as u16;
+        self.word &= self.word - 1;
+        Some(self.i << 6 | bit)
     }
 }
 

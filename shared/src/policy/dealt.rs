@@ -3,8 +3,9 @@
 //! Two trainers of the field work like this: one pauses its producers by a watermark on samples in flight and deals a window as soon as
 //! it is complete, the other caps the pool and looks at it at intervals.
 
-use super::dispatch::{Dispatch, View};
-use super::{Policy, Queue};
+use super::Policy;
+use super::dispatch::Dispatch;
+use crate::core::Core;
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
 
@@ -13,34 +14,30 @@ use crate::plan::Plan;
 pub(super) struct Dealt;
 
 impl Dispatch for Dealt {
-    fn queue(&self) -> Queue {
-        Queue::Dealt
-    }
-
     /// The pool, then an inbox a drafter.
     fn lanes(&self, _plan: &Plan, policy: &Policy) -> usize {
         1 + usize::from(policy.drafters)
     }
 
-    fn lane(&self, _microbatch: MicrobatchId, _view: &View<'_>) -> usize {
+    fn lane(&self, _microbatch: MicrobatchId, _core: &Core) -> usize {
         0
     }
 
-    fn pick(&self, drafter: DrafterId, view: &View<'_>) -> Option<MicrobatchId> {
-        view.head(1 + drafter.index())
-            .filter(|&head| view.may_take(drafter, head))
+    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
+        core.head(1 + drafter.index())
+            .filter(|&head| core.may_take(drafter, head))
     }
 
     /// Who has least in its windows, taken or dealt, gets the next one, until all have the same number of whole windows. So each is
     /// dealt a window, and after a failure only what was lost.
-    fn deal(&self, view: &View<'_>) -> Vec<DrafterId> {
-        let pooled = view.state.lanes[0].len() as u32;
-        let drafters = view.state.drafters.iter().enumerate();
+    fn deal(&self, core: &Core) -> Vec<DrafterId> {
+        let pooled = core.state().lanes[0].len() as u32;
+        let drafters = core.state().drafters.iter().enumerate();
         let mut held: Vec<(u32, DrafterId)> = drafters
             .filter(|(_, d)| d.is_present())
             .map(|(i, d)| {
                 (
-                    d.taken + view.state.lanes[1 + i].len() as u32,
+                    d.taken() + core.state().lanes[1 + i].len() as u32,
                     DrafterId::from_index(i),
                 )
             })
@@ -48,14 +45,14 @@ impl Dispatch for Dealt {
         let Some(&(least, _)) = held.iter().min() else {
             return Vec::new();
         };
-        let level = (least / view.grad_accum + 1) * view.grad_accum;
+        let level = (least / core.grad_accum() + 1) * core.grad_accum();
         let lacking = held
             .iter()
             .map(|&(held, _)| level.saturating_sub(held))
             .sum();
         let count = match pooled {
             _ if pooled >= lacking => lacking,
-            _ if view.all_arrived() => pooled,
+            _ if core.all_arrived() => pooled,
             _ => 0,
         };
         let mut receivers = Vec::with_capacity(count as usize);

@@ -1,116 +1,80 @@
-//! The trait of a dispatch discipline, what it may see, and the registry of all of them.
+//! The trait of a dispatch discipline, and the registry of all of them.
 
 use super::{Policy, Queue, bucketed, composed, dealt, fifo, per_drafter};
-use crate::core::{Memo, State, Status};
-use crate::draw::{Seed, Stream};
+use crate::core::{Core, Memo};
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
-use std::fmt::Debug;
 
 /// How hidden states wait and who takes which. It prefers; the core has the last word on what is legal.
 ///
+/// It sees the core as it is: everything that has happened, nothing that will.
 /// Implementations hold no state of their own: what they must remember is a [`Memo`], which the core keeps. Asking changes nothing.
-pub trait Dispatch: Debug + Sync {
-    /// The choice in a policy file that stands for it.
-    fn queue(&self) -> Queue;
-
+pub trait Dispatch {
     /// The number of lanes in which hidden states wait.
     fn lanes(&self, plan: &Plan, policy: &Policy) -> usize;
 
     /// The lane that a microbatch joins on arrival.
-    fn lane(&self, microbatch: MicrobatchId, view: &View<'_>) -> usize;
+    fn lane(&self, microbatch: MicrobatchId, core: &Core) -> usize;
 
     /// The drafter that will train on a microbatch, when the discipline knows it before one is taken.
-    fn consignee(&self, _microbatch: MicrobatchId, _view: &View<'_>) -> Option<DrafterId> {
+    fn consignee(&self, _microbatch: MicrobatchId, _core: &Core) -> Option<DrafterId> {
         None
     }
 
-    /// The waiting microbatch that `drafter` should take next, among those that [`View::may_take`] allows.
-    fn pick(&self, drafter: DrafterId, view: &View<'_>) -> Option<MicrobatchId>;
+    /// The waiting microbatch that `drafter` should take next, among those that [`Core::may_take`] allows.
+    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<MicrobatchId>;
 
     /// What to remember once `microbatch` was taken.
-    fn taken(&self, _microbatch: MicrobatchId, view: &View<'_>) -> Memo {
-        view.memo()
+    fn taken(&self, _microbatch: MicrobatchId, core: &Core) -> Memo {
+        core.memo()
     }
 
     /// The drafters to whose lanes, those after lane 0, the heads of lane 0 should be dealt, one each.
-    fn deal(&self, _view: &View<'_>) -> Vec<DrafterId> {
+    fn deal(&self, _core: &Core) -> Vec<DrafterId> {
         Vec::new()
     }
 }
 
-/// All disciplines. A new one is a file in this folder and a line here.
-pub fn registry() -> [&'static dyn Dispatch; 5] {
-    [
-        &fifo::Fifo,
-        &per_drafter::PerDrafter,
-        &bucketed::Bucketed,
-        &composed::Composed,
-        &dealt::Dealt,
-    ]
+/// The registry of all disciplines: asks the one that a choice in a policy file names. A new one is a file in this folder and a line here.
+macro_rules! ask {
+    ($queue:expr, $question:ident($($argument:expr),*)) => {
+        match $queue {
+            Queue::Fifo => fifo::Fifo.$question($($argument),*),
+            Queue::PerDrafter => per_drafter::PerDrafter.$question($($argument),*),
+            Queue::Bucketed => bucketed::Bucketed.$question($($argument),*),
+            Queue::Composed => composed::Composed.$question($($argument),*),
+            Queue::Dealt => dealt::Dealt.$question($($argument),*),
+        }
+    };
 }
 
-impl Queue {
-    /// The discipline that this choice names.
-    pub fn dispatch(self) -> &'static dyn Dispatch {
-        registry()
-            .into_iter()
-            .find(|d| d.queue() == self)
-            .expect("every queue has a discipline in the registry")
-    }
-}
-
-/// What a discipline may see: everything that has happened, nothing that will.
-#[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    /// The work.
-    pub plan: &'a Plan,
-    /// The choices.
-    pub policy: &'a Policy,
-    /// What happened so far.
-    pub state: &'a State,
-    /// Microbatches a drafter accumulates in one optimizer step.
-    pub grad_accum: u32,
-    /// Decides random choices.
-    pub seed: Seed,
-}
-
-impl View<'_> {
-    /// What the discipline asked to remember last.
-    pub fn memo(&self) -> Memo {
-        self.state.memo
+/// A choice stands for the discipline that it names.
+impl Dispatch for Queue {
+    fn lanes(&self, plan: &Plan, policy: &Policy) -> usize {
+        ask!(self, lanes(plan, policy))
     }
 
-    /// A random word for choice `k` of the present decision.
-    pub fn draw(&self, k: u32) -> u64 {
-        self.seed.draw(
-            Stream::Decision,
-            (self.state.memo.decisions << 16) | u64::from(k),
-        )
+    #[inline]
+    fn lane(&self, microbatch: MicrobatchId, core: &Core) -> usize {
+        ask!(self, lane(microbatch, core))
     }
 
-    /// Where a microbatch is on its way.
-    pub fn status(&self, microbatch: MicrobatchId) -> Status {
-        self.state.lives[microbatch.index()].status
+    #[inline]
+    fn consignee(&self, microbatch: MicrobatchId, core: &Core) -> Option<DrafterId> {
+        ask!(self, consignee(microbatch, core))
     }
 
-    /// The head of a lane.
-    pub fn head(&self, lane: usize) -> Option<MicrobatchId> {
-        self.state.lanes[lane].front().copied()
+    #[inline]
+    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
+        ask!(self, pick(drafter, core))
     }
 
-    /// Microbatches of one optimizer step over all drafters that are there.
-    pub fn window(&self) -> u32 {
-        self.grad_accum * self.drafters_present()
+    #[inline]
+    fn taken(&self, microbatch: MicrobatchId, core: &Core) -> Memo {
+        ask!(self, taken(microbatch, core))
     }
 
-    /// Drafters that are there.
-    pub fn drafters_present(&self) -> u32 {
-        self.state.drafters_present
-    }
-
-    /// Whether the rules allow `drafter` to take a waiting microbatch now.
-    pub fn may_take(&self, drafter: DrafterId, microbatch: MicrobatchId) -> bool {
-        crate::core::may_take(self, drafter, microbatch)
+    fn deal(&self, core: &Core) -> Vec<DrafterId> {
+        ask!(self, deal(core))
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! The simplest discipline, and the one to copy for a new one.
 
-use super::dispatch::{Dispatch, View};
-use super::{Policy, Queue};
+use super::Policy;
+use super::dispatch::Dispatch;
+use crate::core::Core;
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
 
@@ -12,19 +13,15 @@ use crate::plan::Plan;
 pub(super) struct Fifo;
 
 impl Dispatch for Fifo {
-    fn queue(&self) -> Queue {
-        Queue::Fifo
-    }
-
     fn lanes(&self, _plan: &Plan, _policy: &Policy) -> usize {
         1
     }
 
-    fn lane(&self, _microbatch: MicrobatchId, _view: &View<'_>) -> usize {
+    fn lane(&self, _microbatch: MicrobatchId, _core: &Core) -> usize {
         0
     }
 
-    fn pick(&self, drafter: DrafterId, view: &View<'_>) -> Option<MicrobatchId> {
-        view.head(0).filter(|&head| view.may_take(drafter, head))
+    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
+        core.head(0).filter(|&head| core.may_take(drafter, head))
     }
 }

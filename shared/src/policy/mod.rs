@@ -2,7 +2,7 @@
 //!
 //! A policy says what is preferred; [`Core`](crate::core::Core) decides what is legal. The choices form a closed set, and a preset
 //! names one combination that people compare. The way hidden states wait and are taken is a [`Dispatch`]: one file each in this
-//! folder, one line in [`registry`], one snapshot test.
+//! folder, one line in its registry, one snapshot test.
 
 mod bucketed;
 mod check;
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub use check::{Finding, PolicyError, RunFacts, Severity, check};
 pub use devices::DeviceMap;
-pub use dispatch::{Dispatch, View, registry};
+pub use dispatch::Dispatch;
 pub use preset::{Cap, Overrides, PRESETS, UnknownPreset, preset};
 
 /// How idle targets get their next microbatch.

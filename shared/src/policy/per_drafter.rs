@@ -1,7 +1,8 @@
 //! One queue a drafter; microbatch i belongs to drafter i mod M, whoever of its queue is free or not.
 
-use super::dispatch::{Dispatch, View};
-use super::{Policy, Queue};
+use super::Policy;
+use super::dispatch::Dispatch;
+use crate::core::Core;
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
 
@@ -10,27 +11,23 @@ use crate::plan::Plan;
 pub(super) struct PerDrafter;
 
 impl Dispatch for PerDrafter {
-    fn queue(&self) -> Queue {
-        Queue::PerDrafter
-    }
-
     fn lanes(&self, _plan: &Plan, policy: &Policy) -> usize {
         usize::from(policy.drafters)
     }
 
-    fn lane(&self, microbatch: MicrobatchId, view: &View<'_>) -> usize {
-        self.consignee(microbatch, view)
+    fn lane(&self, microbatch: MicrobatchId, core: &Core) -> usize {
+        self.consignee(microbatch, core)
             .expect("each microbatch has a drafter")
             .index()
     }
 
-    fn consignee(&self, microbatch: MicrobatchId, view: &View<'_>) -> Option<DrafterId> {
-        let planned = microbatch.index() % usize::from(view.policy.drafters);
-        Some(view.keeper(microbatch, DrafterId::from_index(planned)))
+    fn consignee(&self, microbatch: MicrobatchId, core: &Core) -> Option<DrafterId> {
+        let planned = microbatch.index() % usize::from(core.policy().drafters);
+        Some(core.keeper(microbatch, DrafterId::from_index(planned)))
     }
 
-    fn pick(&self, drafter: DrafterId, view: &View<'_>) -> Option<MicrobatchId> {
-        view.head(drafter.index())
-            .filter(|&head| view.may_take(drafter, head))
+    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
+        core.head(drafter.index())
+            .filter(|&head| core.may_take(drafter, head))
     }
 }

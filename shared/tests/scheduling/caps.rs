@@ -161,7 +161,7 @@ fn a_slot_is_given_back_when_taken_when_fetched_or_when_trained() {
         let mut when = Vec::new();
         let mut had = false;
         shared::record::replay(&mut core, &driver.records, |_, event, core| {
-            let has = core.state().lives[0].has_slot;
+            let has = core.state().lives[0].has_slot();
             if had && !has {
                 when.push(*event);
             }

@@ -2,7 +2,9 @@
 //!
 //! The state keeps sums so that decisions are cheap. Here each sum is taken again from the single microbatches and workers.
 
-use super::{Actions, Core, DrafterState, Life, Phase, Presence, State, Status, TargetTask, Use};
+use super::{
+    Actions, Core, DrafterState, Life, Phase, Presence, Slot, State, Status, TargetTask, Use,
+};
 use crate::id::{Bytes, DrafterId, MicrobatchId, TargetId};
 use crate::policy::{Assignment, Barrier, Queue};
 
@@ -52,7 +54,7 @@ const RULES: [Rule; 20] = [
         windows_are_bounded,
     ),
     (
-        "a drafter's window counts what it took and trained on, and their buckets",
+        "what was trained for the step of all drafters is in their windows",
         windows_add_up,
     ),
     (
@@ -117,7 +119,7 @@ fn counts_untaken(core: &Core) -> bool {
     for (id, _) in lives(state).filter(|(_, life)| life.status.is_untaken()) {
         of_bucket[core.plan().microbatch(id).bucket.index()] += 1;
         if core.policy().queue == Queue::PerDrafter
-            && let Some(drafter) = core.dispatch.consignee(id, &core.view())
+            && let Some(drafter) = core.consignee(id)
         {
             of_drafter[drafter.index()] += 1;
         }
@@ -136,10 +138,12 @@ fn counts_slots(core: &Core) -> bool {
     let hs = &core.state().hs;
     let used = |pick: &dyn Fn(MicrobatchId, &Life) -> bool| -> Use {
         let mut used = Use::default();
-        let in_slots = lives(core.state()).filter(|(_, life)| life.has_slot);
+        let in_slots = lives(core.state()).filter(|(_, life)| life.has_slot());
         in_slots
             .filter(|&(id, life)| pick(id, life))
-            .for_each(|(id, _)| used.add(core.plan().microbatch(id).bytes));
+            .for_each(|(id, _)| {
+                used.add(core.plan().microbatch(id).bytes);
+            });
         used
     };
     let bucket = |id| core.plan().microbatch(id).bucket.index();
@@ -148,7 +152,7 @@ fn counts_slots(core: &Core) -> bool {
     hs.slots == used(&|_, _| true)
         && by_bucket.all(|(b, &there)| there == used(&|id, _| bucket(id) == b))
         && by_drafter.all(|(d, &there)| {
-            there == used(&|_, life| life.slot_of == Some(DrafterId::from_index(d)))
+            there == used(&|_, life| life.slot == Slot::Of(DrafterId::from_index(d)))
         })
 }
 
@@ -162,16 +166,16 @@ fn respects_caps(core: &Core) -> bool {
 
 fn what_waits_has_a_slot(core: &Core) -> bool {
     core.state().lives.iter().all(|life| match life.status {
-        Status::Staging | Status::Queued => life.has_slot,
+        Status::Staging | Status::Queued => life.has_slot(),
         Status::Forwarding => {
-            life.has_slot == (core.policy().admission == crate::policy::Admission::Reserve)
+            life.has_slot() == (core.policy().admission == crate::policy::Admission::Reserve)
         }
         Status::Held | Status::Fetching | Status::Ready | Status::Training => true,
         Status::Pending
         | Status::Trained
         | Status::Committed
         | Status::Failed
-        | Status::Skipped => !life.has_slot,
+        | Status::Skipped => !life.has_slot(),
     })
 }
 
@@ -259,19 +263,7 @@ fn windows_are_bounded(core: &Core) -> bool {
 fn windows_add_up(core: &Core) -> bool {
     let state = core.state();
     let trained: usize = state.drafters.iter().map(|d| d.trained.len()).sum();
-    let all_for_one = core.policy().barrier == Barrier::All;
-    let windows = state.drafters.iter().all(|d| {
-        let taken = d
-            .trained
-            .iter()
-            .chain(&d.ready)
-            .chain(&d.training)
-            .chain(&d.fetching);
-        let buckets = taken.clone().map(|&id| core.plan().microbatch(id).bucket);
-        let is_over = state.phase == Phase::Finished;
-        is_over || d.taken as usize == taken.count() && d.window_buckets == buckets.collect()
-    });
-    windows && (!all_for_one || state.step_trained as usize == trained)
+    core.policy().barrier != Barrier::All || state.step_trained as usize == trained
 }
 
 fn counts_in_flight(core: &Core) -> bool {
@@ -323,6 +315,9 @@ fn idle_lists_agree(core: &Core) -> bool {
         && drafters
             .iter()
             .all(|d| state.drafters[d.index()].is_present())
+        && drafters.into_iter().eq((0..state.drafters.len())
+            .filter(|&d| state.drafters[d].listed)
+            .map(DrafterId::from_index))
 }
 
 fn counts_drafters(core: &Core) -> bool {
@@ -367,8 +362,7 @@ fn cursors_are_exact(core: &Core) -> bool {
     let from = step.map_or(0, |step| step.microbatches.start);
     let mut drafters = state.drafters.iter().enumerate();
     !has_cursors
-        || drafters
-            .all(|(i, d)| d.cursor == core.view().cursor_after(from, DrafterId::from_index(i)))
+        || drafters.all(|(i, d)| d.cursor == core.cursor_after(from, DrafterId::from_index(i)))
 }
 
 fn the_end_is_clean(core: &Core) -> bool {

@@ -1,0 +1,60 @@
+//! What a discipline of dispatch asks for, beside plan, policy and state themselves.
+
+use super::{Core, Memo, Status};
+use crate::draw::Stream;
+use crate::id::{BucketId, DrafterId, MicrobatchId};
+use crate::policy::{Dispatch, Queue};
+
+impl Core {
+    /// What the discipline asked to remember last.
+    pub fn memo(&self) -> Memo {
+        self.state.memo
+    }
+
+    /// A random word for choice `k` of the present decision.
+    pub fn draw(&self, k: u32) -> u64 {
+        self.seed.draw(
+            Stream::Decision,
+            (self.state.memo.decisions << 16) | u64::from(k),
+        )
+    }
+
+    /// Whether optimizer steps are composed ahead of dispatch.
+    #[inline]
+    pub fn is_composed(&self) -> bool {
+        self.policy.queue == Queue::Composed
+    }
+
+    /// Where a microbatch is on its way.
+    #[inline]
+    pub fn status(&self, microbatch: MicrobatchId) -> Status {
+        self.state.lives[microbatch.index()].status
+    }
+
+    /// The bucket of a microbatch.
+    #[inline]
+    pub fn bucket(&self, microbatch: MicrobatchId) -> BucketId {
+        self.state.lives[microbatch.index()].bucket
+    }
+
+    /// The head of a lane.
+    #[inline]
+    pub fn head(&self, lane: usize) -> Option<MicrobatchId> {
+        self.state.lanes[lane].first()
+    }
+
+    /// Microbatches of one optimizer step over all drafters that are there.
+    #[inline]
+    pub fn window(&self) -> u32 {
+        self.grad_accum * self.state.drafters_present
+    }
+
+    /// The drafter that will train on a microbatch, where the policy knows it.
+    #[inline]
+    pub(super) fn consignee(&self, id: MicrobatchId) -> Option<DrafterId> {
+        if !self.knows_drafter {
+            return None;
+        }
+        self.policy.queue.consignee(id, self)
+    }
+}
