@@ -79,6 +79,7 @@ impl Core {
     }
 
     /// Whether a drafter has done its share of a step that the others have still to finish.
+    #[inline(never)]
     fn waits_at_barrier(&self, drafter: DrafterId) -> bool {
         self.policy().barrier == Barrier::All && self.step_is_begun() && self.share_is_done(drafter)
     }
