@@ -33,7 +33,7 @@ impl Arrivals {
         loop {
             let row = self.row(id);
             let other = self.rows[row].0;
-            if other == id || !waits(other) {
+            if other == id || other == FREE.0 || !waits(other) {
                 self.rows[row] = (id, at);
                 return;
             }
