@@ -9,7 +9,7 @@ use super::shares::Shares;
 use super::summary::{Applied, BucketDelay, Metrics, steady};
 use crate::core::{Action, Core, Event, Group, Outcome, Status};
 use crate::id::{BucketId, MicrobatchId, StepId, Tokens};
-use crate::policy::{Placement, Transport};
+use crate::policy::{Barrier, Placement, Transport};
 use crate::time::Time;
 
 /// How much to keep beside sums.
@@ -60,7 +60,7 @@ impl Meter {
             peaks: Peaks::new(targets, drafters),
             mixing: Mixing::new(core, detail.steps),
             drawn: (series.is_some() || timeline.is_some()).then_some((series, timeline)),
-            steps: Vec::new(),
+            steps: Vec::with_capacity(steps_expected(core)),
             arrivals: Arrivals::new(),
             delays: (0..buckets)
                 .map(|b| BucketDelay {
@@ -235,4 +235,14 @@ impl Meter {
             timeline: timeline.map(|t| t.bars).unwrap_or_default(),
         }
     }
+}
+
+/// Optimizer steps that the whole plan makes, or a few less where steps fall short.
+fn steps_expected(core: &Core) -> usize {
+    let together = match core.policy().barrier {
+        Barrier::All => usize::from(core.policy().drafters),
+        Barrier::None => 1,
+    };
+    let microbatches = core.plan().microbatches.len();
+    microbatches.div_ceil(core.grad_accum() as usize * together)
 }
