@@ -8,6 +8,7 @@
 pub mod core;
 pub mod draw;
 pub mod id;
+pub mod load;
 pub mod metrics;
 pub mod plan;
 pub mod policy;

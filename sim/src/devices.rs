@@ -1,10 +1,11 @@
 //! GPUs that several workers share: each piece of work goes at a speed that depends on what else is under way on its GPU.
 //!
 //! Between two events the speeds are constant, so it is enough to bring what remains of each piece up to date whenever one begins or ends.
-//! A worker that has a GPU of its own takes no part in this.
+//! A worker that has a GPU of its own takes no part in this, unless rests of its GPU change its speed.
 
-use crate::spec::{Hardware, Sharing};
+use crate::spec::{Hardware, Rests, Sharing};
 use shared::id::MicrobatchId;
+use shared::load::Load;
 use shared::policy::{DeviceMap, Policy, Transport};
 use shared::time::{Span, Time};
 
@@ -19,7 +20,7 @@ pub(crate) enum Work {
     Apply,
 }
 
-/// All GPUs that are shared.
+/// All GPUs whose speed changes.
 #[derive(Clone, Debug, Default)]
 pub struct Devices {
     gpus: Vec<SharedGpu>,
@@ -37,6 +38,8 @@ struct SharedGpu {
     speeds: Speeds,
     copies: u32,
     running: Vec<Running>,
+    load: Load,
+    rests: Rests,
     at: Time,
 }
 
@@ -95,12 +98,16 @@ impl Speeds {
                 Speed::ByKernel {
                     ratio,
                     factor: share * total / lengths.max(1.0),
+                    gains: gpu.gains(),
                 }
             }
-            _ => Speed::ByKind {
-                forward: share * forward,
-                train: share * train,
-            },
+            _ => {
+                let [forward_gain, train_gain] = gpu.gains();
+                Speed::ByKind {
+                    forward: share * forward * forward_gain,
+                    train: share * train * train_gain,
+                }
+            }
         }
     }
 }
@@ -111,14 +118,23 @@ enum Speed {
     /// The same for all of a kind.
     ByKind { forward: f64, train: f64 },
     /// In proportion to the length of kernels.
-    ByKernel { ratio: f64, factor: f64 },
+    ByKernel {
+        ratio: f64,
+        factor: f64,
+        /// What forwards and trainings gain by rests.
+        gains: [f64; 2],
+    },
 }
 
 impl Devices {
-    /// The GPUs that the workers of `policy` share on `hardware`.
+    /// The GPUs of the workers of `policy` on `hardware`, as far as they are shared or rests change their speed.
     pub fn new(hardware: &Hardware, policy: &Policy) -> Self {
-        let Some(sharing) = &hardware.sharing else {
-            return Self::none();
+        let rests = hardware.rests;
+        let alone = Sharing::default();
+        let (sharing, map) = match &hardware.sharing {
+            Some(sharing) => (sharing, DeviceMap::of(policy, usize::from(hardware.gpus))),
+            None if rests.is_none() => return Self::none(),
+            None => (&alone, DeviceMap::apart(policy)),
         };
         let link = match policy.transport {
             Transport::HostPageable => hardware.host_pageable.as_ref(),
@@ -126,18 +142,24 @@ impl Devices {
             Transport::P2p => hardware.p2p.as_ref(),
             Transport::Local => None,
         };
-        let beside_copy = link.and_then(|link| link.compute_rate).unwrap_or(1.0);
-        let map = DeviceMap::of(policy, usize::from(hardware.gpus));
+        let rate = link.and_then(|link| link.compute_rate).unwrap_or(1.0);
+        let beside_copy = if hardware.sharing.is_some() {
+            rate
+        } else {
+            1.0
+        };
         let mut gpus = Vec::new();
         let mut rows = vec![None; map.gpus()];
         for (gpu, row) in rows.iter_mut().enumerate() {
             let (targets, drafters) = map.on(gpu);
-            if targets + drafters > 1 {
+            if targets + drafters > 1 || targets + drafters == 1 && !rests.is_none() {
                 *row = Some(gpus.len());
                 gpus.push(SharedGpu {
                     speeds: Speeds::of(sharing, (targets, drafters), beside_copy),
                     copies: 0,
                     running: Vec::new(),
+                    load: Load::default(),
+                    rests,
                     at: Time::ZERO,
                 });
             }
@@ -227,7 +249,21 @@ impl Running {
         match (speed, self.work) {
             (Speed::ByKind { forward, .. }, Work::Forward) => forward,
             (Speed::ByKind { train, .. }, Work::Train | Work::Apply) => train,
-            (Speed::ByKernel { ratio, factor }, _) => factor * self.kernel(ratio),
+            (
+                Speed::ByKernel {
+                    ratio,
+                    factor,
+                    gains: [forward, train],
+                },
+                work,
+            ) => {
+                let gain = if work == Work::Forward {
+                    forward
+                } else {
+                    train
+                };
+                factor * gain * self.kernel(ratio)
+            }
         }
     }
 
@@ -241,15 +277,26 @@ impl Running {
 }
 
 impl SharedGpu {
+    /// What forwards and trainings gain by rests.
+    fn gains(&self) -> [f64; 2] {
+        let busy = self.load.busy();
+        [self.rests.forward, self.rests.train].map(|rest| rest.map_or(1.0, |r| r.speed(busy)))
+    }
+
     fn advance(&mut self, now: Time) {
-        let span = (now - self.at).as_ns() as f64;
+        let span = now - self.at;
         self.at = now;
-        if span == 0.0 || self.running.is_empty() {
+        if span == Span::ZERO {
             return;
         }
-        let speeds = self.speeds.at(self);
-        for running in &mut self.running {
-            running.remaining -= span * running.speed(speeds);
+        if !self.running.is_empty() {
+            let speeds = self.speeds.at(self);
+            for running in &mut self.running {
+                running.remaining -= span.as_ns() as f64 * running.speed(speeds);
+            }
+        }
+        if !self.rests.is_none() {
+            self.load.pass(span, !self.running.is_empty());
         }
     }
 }

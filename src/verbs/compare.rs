@@ -44,6 +44,8 @@ pub(super) struct Comparison {
     totals: Vec<Pair>,
     /// Of the measured run, filling and draining included. (tok/s)
     pub(super) whole_run: f64,
+    /// Samples that the measured run left undone, since it was stopped.
+    pub(super) left_undone: u64,
     tolerance: f64,
 }
 
@@ -159,6 +161,7 @@ fn compared(sim: &Recorded, exec: &Recorded) -> Result<Comparison, Failure> {
         tolerance: 0.0,
         stages: stages.collect(),
         whole_run: measured.run_tokens_per_s(),
+        left_undone: measured.ledger.waiting + measured.ledger.in_flight + measured.ledger.skipped,
         totals: show::totals(&simulated, &measured),
     })
 }

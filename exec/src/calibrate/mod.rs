@@ -5,6 +5,7 @@
 //! fits costs to the times sees them all.
 
 mod bench;
+mod rests;
 mod stretch;
 mod together;
 
@@ -18,6 +19,7 @@ use shared::policy::{Placement, Policy, Transport};
 use shared::time::{Span, Time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use stretch::Watch;
 use thiserror::Error;
 
 /// What is measured.
@@ -32,8 +34,11 @@ pub struct Request {
     pub repeats: u32,
     /// Whether copies are all that is wanted: compute was measured before.
     pub copies_only: bool,
-    /// Whether target and drafter compute at the same time in the stretch of a run: each has a device of its own.
-    pub are_apart: bool,
+    /// Microbatches on their way at a time in the stretch of a run: one where target and drafter share a device, so that each has it to
+    /// itself; as many as there is room for where each has its own, so that nobody waits who would not in a run.
+    pub in_hand: usize,
+    /// Whether it is watched what a device gains by rests.
+    pub rests: bool,
     /// Forwards and trainings that are to be under way together on one device.
     pub states: Vec<(u16, u16)>,
     /// How long each such state is watched, and a run of one target and one drafter, at least.
@@ -115,7 +120,7 @@ pub struct Spanned {
 pub struct Measured {
     /// Pieces with the device to themselves.
     pub alone: Vec<Timed>,
-    /// Copies while a target and a drafter compute.
+    /// Copies in a stretch of a run.
     pub beside: Vec<Timed>,
     /// The first piece of each microbatch and stage.
     pub first: Vec<Timed>,
@@ -125,6 +130,17 @@ pub struct Measured {
     pub side_by_side: Vec<Spanned>,
     /// Forwards and trainings alone and beside copies that follow one another.
     pub beside_copies: Vec<BesideCopies>,
+    /// Forwards and trainings at several paces: the stretch of a run first, then with rests.
+    pub paces: Vec<Pace>,
+}
+
+/// Forwards and trainings that take some of the time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pace {
+    /// The time that was watched.
+    pub elapsed: Span,
+    /// The pieces in it.
+    pub pieces: Vec<Timed>,
 }
 
 /// A piece of work alone, and the same while copies follow one another.
@@ -183,14 +199,14 @@ pub fn measure<B: Backend>(
 /// Pieces that [`measure`] will tell of, about.
 pub fn pieces(policy: &Policy, request: &Request) -> u64 {
     let copies = legs(policy).len() as u64;
-    let computed = if request.copies_only { 1 } else { 3 };
     let repeats = u64::from(request.repeats) + 1;
+    let each = if request.copies_only { 1 } else { repeats };
     let applied = match (request.copies_only, policy.drafters) {
         (true, _) => 0,
         (false, 1) => repeats,
         (false, _) => 2 * repeats,
     };
-    request.sample.len() as u64 * repeats * (computed + 2 * copies) + applied
+    request.sample.len() as u64 * each * (2 + 5 * copies) + applied
 }
 
 struct Calibration<'a, Hidden> {
@@ -200,6 +216,10 @@ struct Calibration<'a, Hidden> {
     stop: &'a AtomicBool,
     measured: Measured,
 }
+
+/// Microbatches on their way in a stretch for copies on a shared device: one that is computed, one that is copied or trained on. More
+/// would keep the device busier than copies leave it in a run.
+const IN_HAND_COPIES: usize = 2;
 
 /// The first worker of each kind: they are measured alone.
 const TARGET: WorkerId = WorkerId::Target(TargetId(0));
@@ -235,12 +255,36 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         for &microbatch in &request.sample {
             self.microbatch(microbatch, 0, request.copies_only)?;
         }
+        let has_copies = !legs(self.policy).is_empty();
+        let shares_device = request.in_hand == 1;
         if !request.copies_only {
-            self.stretch(request)?;
+            self.stretch(
+                request,
+                Watch {
+                    in_hand: request.in_hand,
+                    computes: true,
+                    copies: !shares_device,
+                },
+            )?;
         }
-        self.fill(request)?;
+        if has_copies && (shares_device || request.copies_only) {
+            self.stretch(
+                request,
+                Watch {
+                    in_hand: request.in_hand.max(IN_HAND_COPIES),
+                    computes: false,
+                    copies: true,
+                },
+            )?;
+        }
+        if !request.copies_only {
+            self.fill(request)?;
+        }
         for &microbatch in &request.sample {
-            self.copies_beside(microbatch, request.repeats)?;
+            self.beside_copies_of(microbatch)?;
+        }
+        if request.rests && !request.copies_only {
+            self.rests(request)?;
         }
         if !request.copies_only {
             for repeat in 0..=request.repeats {
@@ -260,22 +304,19 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
 
     /// Measures what has not been measured often enough yet.
     fn fill(&mut self, request: &Request) -> Result<(), CalibrateError> {
-        let stage = match request.copies_only {
-            true => Stage::CopyOut,
-            false => Stage::Train,
-        };
         for &id in &request.sample {
-            let alone = self.measured.alone.iter();
-            let had = alone.filter(|t| t.stage == stage && t.microbatch == Some(id));
-            for repeat in had.count() as u32..request.repeats {
-                self.microbatch(id, repeat + 1, request.copies_only)?;
+            let had = |stage: Stage| {
+                let alone = self.measured.alone.iter();
+                let mine = alone.filter(|t| t.stage == stage && t.microbatch == Some(id));
+                mine.count() as u32
+            };
+            for repeat in had(Stage::Forward).min(had(Stage::Train))..request.repeats {
+                self.microbatch(id, repeat + 1, false)?;
             }
         }
-        if !request.copies_only {
-            // What has been accumulated is applied, so that it does not grow without end.
-            self.train_at(request.sample[0], 1)?;
-            self.ended(DRAFTER, Task::Apply(StepId(0), 1))?;
-        }
+        // What has been accumulated is applied, so that it does not grow without end.
+        self.train_at(request.sample[0], 1)?;
+        self.ended(DRAFTER, Task::Apply(StepId(0), 1))?;
         Ok(())
     }
 
@@ -328,6 +369,13 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         Ok(())
     }
 
+    /// The time of a forward, and its hidden states where the first drafter can train on them.
+    fn arrived_after(&mut self, id: MicrobatchId) -> Result<(Span, Arc<Hidden>), CalibrateError> {
+        let (span, made) = self.ended(TARGET, Task::Forward(id))?;
+        let hidden = made.expect("a forward makes hidden states");
+        Ok((span, self.carried(id, DrafterId(0), hidden)?))
+    }
+
     /// Hidden states where the first drafter can train on them.
     fn arrived(&mut self, id: MicrobatchId) -> Result<Arc<Hidden>, CalibrateError> {
         self.arrived_at(id, DrafterId(0))
@@ -340,7 +388,17 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         drafter: DrafterId,
     ) -> Result<Arc<Hidden>, CalibrateError> {
         let (_, made) = self.ended(TARGET, Task::Forward(id))?;
-        let mut hidden = made.expect("a forward makes hidden states");
+        let hidden = made.expect("a forward makes hidden states");
+        self.carried(id, drafter, hidden)
+    }
+
+    /// Copies hidden states from the target to a drafter.
+    fn carried(
+        &mut self,
+        id: MicrobatchId,
+        drafter: DrafterId,
+        mut hidden: Arc<Hidden>,
+    ) -> Result<Arc<Hidden>, CalibrateError> {
         for (_, leg) in legs_to(self.policy, drafter) {
             let (_, copy) = self.ended(leg.0, self.copying(id, leg, &hidden))?;
             hidden = copy.expect("a copy makes hidden states");

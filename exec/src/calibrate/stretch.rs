@@ -1,92 +1,213 @@
-//! A stretch of a run of one target and one drafter, watched piece by piece.
+//! Stretches of a run of one target and one drafter, watched piece by piece.
 
-use super::bench::Task;
+use super::bench::{Done, Lane, Task};
 use super::{
-    CalibrateError, Calibration, DRAFTER, MicrobatchId, Request, Span, Stage, StepId, TARGET, legs,
+    CalibrateError, Calibration, DRAFTER, MicrobatchId, Pace, Request, Stage, StepId, TARGET, Time,
+    Timed, legs,
 };
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Hidden states that a drafter is to train on, and whose size they have.
-type Waiting<Hidden> = (MicrobatchId, MicrobatchId, Arc<Hidden>);
-
-/// Time of a forward, that of a training with whose size it has, and what the forward made.
-type Lap<Hidden> = (Span, Option<(Span, MicrobatchId)>, Arc<Hidden>);
-
 /// Microbatches of an optimizer step in a stretch.
-const STEP: usize = 4;
+const STEP: u32 = 4;
+
+/// A microbatch on its way from the target to the drafter.
+struct Course<Hidden> {
+    id: MicrobatchId,
+    /// The measured one whose size it has.
+    like: MicrobatchId,
+    hidden: Option<Arc<Hidden>>,
+    /// Copies that are behind it.
+    copied: usize,
+    /// When what it is in was ordered.
+    since: Time,
+    /// Whether that counts.
+    is_watched: bool,
+}
+
+/// What is watched in a stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Watch {
+    /// Microbatches on their way at a time.
+    pub(super) in_hand: usize,
+    /// Forwards and trainings.
+    pub(super) computes: bool,
+    /// Copies.
+    pub(super) copies: bool,
+}
+
+/// Who has what in hand.
+struct Hands<Hidden> {
+    watch: Watch,
+    /// Trainings that were watched.
+    watched: u32,
+    /// Since when pieces are watched, and until when.
+    over: Option<(Time, Time)>,
+    /// Each lane's tasks, in the order in which they will end.
+    busy: BTreeMap<Lane, VecDeque<Course<Hidden>>>,
+    /// What the drafter may train on.
+    ready: VecDeque<Course<Hidden>>,
+    /// Microbatches on their way.
+    count: usize,
+    trained: u32,
+    is_applying: bool,
+}
+
+const COMPUTES: [Lane; 2] = [
+    Lane {
+        worker: TARGET,
+        copies: false,
+    },
+    Lane {
+        worker: DRAFTER,
+        copies: false,
+    },
+];
+
+const COPIES_OUT: Lane = Lane {
+    worker: TARGET,
+    copies: true,
+};
 
 impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
     /// Watches a stretch of a run once that has gone on for a while: a device under load is a few percent slower than one that has just
-    /// begun, and whoever does the same thing again and again finds all of it in caches.
-    pub(super) fn stretch(&mut self, request: &Request) -> Result<(), CalibrateError> {
+    /// begun or has pauses, and whoever does the same thing again and again finds all of it in caches.
+    pub(super) fn stretch(
+        &mut self,
+        request: &Request,
+        watch: Watch,
+    ) -> Result<(), CalibrateError> {
         let began = self.bench.clock.now();
         let both = request.window + request.window;
-        let mut waiting = None;
-        for (number, &(id, like)) in request.order.iter().cycle().enumerate() {
+        let mut order = request.order.iter().cycle();
+        let mut hands = Hands {
+            watch,
+            watched: 0,
+            over: None,
+            busy: BTreeMap::new(),
+            ready: VecDeque::new(),
+            count: 0,
+            trained: 0,
+            is_applying: false,
+        };
+        let [target, drafter] = COMPUTES;
+        loop {
+            self.go_on()?;
             let so_far = self.bench.since(began);
-            if so_far >= both {
+            // The first half is not watched, nor what is left on its way at the end.
+            let is_over = so_far >= both && hands.watched >= request.repeats;
+            let is_watched = so_far >= request.window && !is_over;
+            // As in a run, a target that still copies so much out begins nothing: its memory has no room.
+            let sends_off = hands.count_in(COPIES_OUT) <= usize::from(self.policy.copies_beside);
+            let has_room = hands.count < watch.in_hand && hands.is_idle(target) && sends_off;
+            if has_room && !is_over {
+                let &(id, like) = order.next().expect("the order is not empty");
+                hands.count += 1;
+                let course = Course {
+                    id,
+                    like,
+                    hidden: None,
+                    copied: 0,
+                    since: self.bench.send(TARGET, Task::Forward(id)),
+                    is_watched,
+                };
+                hands.give(target, course);
+            }
+            if hands.is_idle(drafter)
+                && !hands.is_applying
+                && let Some(mut course) = hands.ready.pop_front()
+            {
+                let hidden = course.hidden.take().expect("what is ready has arrived");
+                course.is_watched = is_watched;
+                course.since = self.bench.send(DRAFTER, Task::Train(course.id, hidden));
+                hands.give(drafter, course);
+            }
+            if hands.count == 0 && !hands.is_applying {
                 break;
             }
-            // The first half is not watched.
-            let repeat = u32::from(so_far >= request.window);
-            let (forward, trained, hidden) = self.lap(id, waiting.take())?;
-            if let Some((span, like)) = trained {
-                self.watched(Stage::Train, like, repeat, span);
-            }
-            self.watched(Stage::Forward, like, repeat, forward);
-            if request.are_apart {
-                waiting = Some((id, like, hidden));
-            } else {
-                let (span, _) = self.ended(DRAFTER, Task::Train(id, hidden))?;
-                self.watched(Stage::Train, like, repeat, span);
-            }
-            if number % STEP == STEP - 1 {
-                self.ended(DRAFTER, Task::Apply(StepId(number as u32), 1))?;
-            }
+            let done = self.bench.receive()?;
+            self.ended_in_stretch(done, &mut hands);
         }
-        if let Some((id, _, hidden)) = waiting {
-            self.ended(DRAFTER, Task::Train(id, hidden))?;
+        if let Some((from, to)) = hands.over {
+            self.measured.paces.push(Pace {
+                elapsed: to - from,
+                pieces: self.measured.alone.clone(),
+            });
         }
+        // What has been accumulated since the last step is applied.
         self.train_at(request.sample[0], 1)?;
         self.ended(DRAFTER, Task::Apply(StepId(0), 1))?;
         Ok(())
     }
 
-    /// The forward and copies of one microbatch, beside the training of the one that waits, if any.
-    fn lap(
-        &mut self,
-        id: MicrobatchId,
-        waiting: Option<Waiting<Hidden>>,
-    ) -> Result<Lap<Hidden>, CalibrateError> {
-        self.go_on()?;
-        let sent = waiting.map(|(id, like, hidden)| {
-            let at = self.bench.send(DRAFTER, Task::Train(id, hidden));
-            (at, like)
-        });
-        let began = self.bench.send(TARGET, Task::Forward(id));
-        let (mut forward, mut made, mut trained) = (Span::ZERO, None, None);
-        for _ in 0..1 + usize::from(sent.is_some()) {
-            let done = self.bench.receive()?;
-            match (done.lane.worker, sent) {
-                (DRAFTER, Some((at, like))) => trained = Some((done.at - at, like)),
-                _ => {
-                    forward = done.at - began;
-                    made = done.hidden;
-                }
+    /// Notes what has ended and sends its microbatch on.
+    fn ended_in_stretch(&mut self, done: Done<Hidden>, hands: &mut Hands<Hidden>) {
+        let Some(mut course) = hands.busy.get_mut(&done.lane).and_then(VecDeque::pop_front) else {
+            // An optimizer step is nobody's course.
+            hands.is_applying = false;
+            return;
+        };
+        let [target, drafter] = COMPUTES;
+        let stage = match done.lane {
+            lane if lane == target => Some(Stage::Forward),
+            lane if lane == drafter => Some(Stage::Train),
+            _ => None,
+        };
+        let span = done.at - course.since;
+        match stage {
+            Some(stage) if hands.watch.computes && course.is_watched => {
+                self.note(stage, Some(course.like), 1, span);
+                let (from, to) = hands.over.unwrap_or((course.since, done.at));
+                hands.over = Some((from.min(course.since), to.max(done.at)));
+            }
+            None if hands.watch.copies && course.is_watched => self.measured.beside.push(Timed {
+                stage: legs(self.policy)[course.copied].0,
+                microbatch: Some(course.like),
+                span,
+            }),
+            _ => {}
+        }
+        if stage == Some(Stage::Train) {
+            hands.count -= 1;
+            hands.watched += u32::from(course.is_watched);
+            hands.trained += 1;
+            if hands.trained.is_multiple_of(STEP) {
+                self.bench.send(DRAFTER, Task::Apply(StepId(0), 1));
+                hands.is_applying = true;
+            }
+            return;
+        }
+        course.copied += usize::from(stage.is_none());
+        let hidden = done.hidden.expect("forwards and copies make hidden states");
+        match legs(self.policy).get(course.copied) {
+            Some(&(_, leg)) => {
+                let copy = self.copying(course.id, leg, &hidden);
+                course.since = self.bench.send(leg.0, copy);
+                let lane = Lane {
+                    worker: leg.0,
+                    copies: true,
+                };
+                course.hidden = Some(hidden);
+                hands.give(lane, course);
+            }
+            None => {
+                course.hidden = Some(hidden);
+                hands.ready.push_back(course);
             }
         }
-        let mut hidden = made.expect("a forward makes hidden states");
-        for (_, leg) in legs(self.policy) {
-            let (_, copy) = self.ended(leg.0, self.copying(id, leg, &hidden))?;
-            hidden = copy.expect("a copy makes hidden states");
-        }
-        Ok((forward, trained, hidden))
+    }
+}
+
+impl<Hidden> Hands<Hidden> {
+    fn is_idle(&self, lane: Lane) -> bool {
+        self.count_in(lane) == 0
     }
 
-    /// Notes a piece of a stretch that counts.
-    fn watched(&mut self, stage: Stage, id: MicrobatchId, repeat: u32, span: Span) {
-        if repeat > 0 {
-            self.note(stage, Some(id), repeat, span);
-        }
+    fn count_in(&self, lane: Lane) -> usize {
+        self.busy.get(&lane).map_or(0, VecDeque::len)
+    }
+
+    fn give(&mut self, lane: Lane, course: Course<Hidden>) {
+        self.busy.entry(lane).or_default().push_back(course);
     }
 }

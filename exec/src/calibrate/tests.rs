@@ -40,10 +40,17 @@ fn request() -> Request {
             .collect(),
         repeats: 2,
         copies_only: false,
-        are_apart: false,
+        in_hand: 1,
+        rests: true,
         states: vec![(1, 1)],
         window: Span::from_ms(10),
     }
+}
+
+/// The share of the time in which something was computed.
+fn busy(pace: &Pace) -> f64 {
+    let computed: u64 = pace.pieces.iter().map(|piece| piece.span.as_ns()).sum();
+    computed as f64 / pace.elapsed.as_ns() as f64
 }
 
 #[test]
@@ -63,8 +70,18 @@ fn every_stage_is_measured_as_often_as_asked_and_never_too_short() {
     assert!(of(Stage::Train).all(|t| t.span >= Span::from_ms(3)));
     let longest = of(Stage::Forward).filter(|t| t.microbatch == Some(MicrobatchId(2)));
     assert!(longest.clone().all(|t| t.span >= Span::from_ms(6)));
-    // Each copy both ways three times while others compute.
-    assert_eq!(measured.beside.len(), 2 * 3 * 3);
+    // Copies both ways while others compute, under the second half of a stretch.
+    for stage in [Stage::CopyOut, Stage::CopyIn] {
+        let copies = measured.beside.iter().filter(|t| t.stage == stage);
+        assert!(copies.clone().count() >= 2, "{:?}", measured.beside);
+        assert!(copies.clone().all(|t| t.span >= Span::from_ms(1)));
+    }
+    let shares: Vec<f64> = measured.paces.iter().map(busy).collect();
+    assert_eq!(shares.len(), 3);
+    assert!(
+        shares[0] > shares[1] && shares[1] > shares[2] && shares[2] < 0.5,
+        "{shares:?}"
+    );
     let [together] = measured.together[..] else {
         panic!("{:?}", measured.together);
     };
@@ -88,13 +105,13 @@ fn every_stage_is_measured_as_often_as_asked_and_never_too_short() {
 #[test]
 fn a_stretch_of_a_run_is_watched_under_the_sizes_it_has() {
     let stop = AtomicBool::new(false);
-    for are_apart in [false, true] {
+    for in_hand in [1, 3] {
         // Microbatch 2, which takes 6 ms, counts as one of the size of 0.
         let asked = Request {
             sample: vec![MicrobatchId(0)],
             order: vec![(MicrobatchId(2), MicrobatchId(0))],
             repeats: 1,
-            are_apart,
+            in_hand,
             window: Span::from_ms(30),
             ..request()
         };
@@ -135,7 +152,8 @@ fn copies_alone_leave_compute_out_and_local_has_none() {
     let measured = measure(&emulated(), &policy(), &asked, &|| (), &stop).unwrap();
     assert!(measured.together.is_empty());
     let is_copy = |t: &Timed| matches!(t.stage, Stage::CopyOut | Stage::CopyIn);
-    assert!(!measured.alone.is_empty() && measured.alone.iter().all(is_copy));
+    assert!(measured.alone.is_empty() && measured.paces.is_empty());
+    assert!(!measured.beside.is_empty() && measured.beside.iter().all(is_copy));
     let local = Policy {
         transport: Transport::Local,
         ..policy()

@@ -120,13 +120,8 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         })
     }
 
-    /// Copies of a microbatch's hidden states while a target and a drafter compute: such a copy waits for memory and engines that they use.
-    /// Then both of these while copies follow one another.
-    pub(super) fn copies_beside(
-        &mut self,
-        id: MicrobatchId,
-        repeats: u32,
-    ) -> Result<(), CalibrateError> {
+    /// A forward and a training of a microbatch while its hidden states are copied again and again, each leg in turn.
+    pub(super) fn beside_copies_of(&mut self, id: MicrobatchId) -> Result<(), CalibrateError> {
         if legs(self.policy).is_empty() {
             return Ok(());
         }
@@ -141,24 +136,6 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
                 }
                 let (_, copy) = self.ended(way.0, self.copying(id, way, &from))?;
                 from = copy.expect("a copy makes hidden states");
-            }
-            for _ in 0..=repeats {
-                self.go_on()?;
-                self.bench.send(super::TARGET, Task::Forward(id));
-                self.bench
-                    .send(DRAFTER, Task::Train(id, Arc::clone(hidden)));
-                let began = self.bench.send(leg.0, self.copying(id, leg, &from));
-                for _ in 0..3 {
-                    let done = self.bench.receive()?;
-                    if done.lane.copies {
-                        self.measured.beside.push(super::Timed {
-                            stage,
-                            microbatch: Some(id),
-                            span: done.at - began,
-                        });
-                    }
-                }
-                (self.progress)();
             }
             self.beside_copies(id, (stage, leg), &from, hidden)?;
         }
@@ -223,7 +200,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
     }
 
     /// Hidden states for drafters, of the sizes that come most often.
-    fn kept(
+    pub(super) fn kept(
         &mut self,
         order: &[(MicrobatchId, MicrobatchId)],
     ) -> Result<Vec<(MicrobatchId, Arc<Hidden>)>, CalibrateError> {

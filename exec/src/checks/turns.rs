@@ -1,19 +1,22 @@
 //! When rows are computed again.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
-/// Which rows of which microbatches are computed again: every row of the first microbatch of each
-/// bucket, and one row of every n-th microbatch after.
+/// Which rows of which microbatches are computed again: [`FIRST`] rows of the first microbatch of
+/// each bucket, spread over it, and one row of every n-th microbatch after.
 ///
-/// The first ones find what is wrong with a set-up, at the cost of one forward a bucket. The later
-/// ones find what goes wrong while it runs, at no more than 1/n of the targets' work.
+/// The first ones find what is wrong with a set-up, which shows in any row; all rows would hold the
+/// drafter up for several forwards, since they are computed one by one. The later ones find what goes
+/// wrong while it runs, at no more than 1/n of the targets' work.
 #[derive(Debug)]
 pub struct Turns {
     every: u64,
     seen: BTreeSet<usize>,
     count: u64,
 }
+
+/// Rows of the first microbatch of each bucket that are computed again, among them its first and last.
+const FIRST: usize = 4;
 
 impl Turns {
     /// Every `every`-th; 0: only the first of each bucket.
@@ -26,18 +29,23 @@ impl Turns {
     }
 
     /// The rows to compute again of the next microbatch, which has `rows` of them.
-    pub fn next(&mut self, bucket: usize, rows: usize) -> Range<usize> {
+    pub fn next(&mut self, bucket: usize, rows: usize) -> Vec<usize> {
         self.count += 1;
         if self.seen.insert(bucket) {
-            return 0..rows;
+            let some = rows.min(FIRST);
+            return (0..some).map(|i| spread(i, some, rows)).collect();
         }
         if rows == 0 || self.every == 0 || !self.count.is_multiple_of(self.every) {
-            return 0..0;
+            return Vec::new();
         }
         // Not always the same one: the row moves on with the turns.
-        let row = (self.count / self.every) as usize % rows;
-        row..row + 1
+        vec![(self.count / self.every) as usize % rows]
     }
+}
+
+/// The `i`-th of `some` rows of `rows`, from the first to the last.
+fn spread(i: usize, some: usize, rows: usize) -> usize {
+    i * (rows - 1) / (some - 1).max(1)
 }
 
 #[cfg(test)]
@@ -45,14 +53,34 @@ mod tests {
     use super::Turns;
 
     #[test]
-    fn the_first_of_each_bucket_and_one_row_of_every_nth() {
+    fn some_of_the_first_of_each_bucket_and_one_row_of_every_nth() {
         let mut turns = Turns::new(4);
         let due: Vec<_> = [0, 0, 1, 0, 1, 0, 0, 0]
             .map(|bucket| turns.next(bucket, 3))
             .into();
-        assert_eq!(due, [0..3, 0..0, 0..3, 1..2, 0..0, 0..0, 0..0, 2..3]);
+        let none = Vec::new;
+        let all = || vec![0, 1, 2];
+        let expected = [
+            all(),
+            none(),
+            all(),
+            vec![1],
+            none(),
+            none(),
+            none(),
+            vec![2],
+        ];
+        assert_eq!(due, expected);
         let mut first = Turns::new(0);
         let rows: usize = (0..100).map(|_| first.next(0, 3).len()).sum();
         assert_eq!(rows, 3);
+    }
+
+    #[test]
+    fn the_first_rows_are_spread_from_end_to_end() {
+        let first = |rows| Turns::new(0).next(0, rows);
+        assert_eq!(first(56), [0, 18, 36, 55]);
+        assert_eq!(first(4), [0, 1, 2, 3]);
+        assert_eq!((first(1), first(0)), (vec![0], Vec::new()));
     }
 }

@@ -90,7 +90,7 @@ impl LossSection {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChecksSection {
-    /// One row of every so many microbatches is computed again and compared; 0: only those of the
+    /// One row of every so many microbatches is computed again and compared; 0: only four of the
     /// first microbatch of each bucket, which always are.
     pub recompute_every: u32,
 }

@@ -7,7 +7,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-RUNS = [("second", "#B4B4B4", "s", "second run"), ("third", "#56B4E9", "o", "third run"), ("fourth", "#0072B2", "D", "fourth run (four buckets)")]
+RUNS = [("second", "#B4B4B4", "s", "second run"), ("third", "#56B4E9", "o", "third run"), ("fifth", "#0072B2", "D", "fifth run")]
 KINDS = [("composed-local", "composed\nlocal"), ("drafter-queues-two-targets", "drafter-\nqueues, p2p\n2 targets"), ("composed-one-slot", "composed\none slot"),
          ("staged-fifo-pinned", "staged-fifo\npinned"), ("composed-pageable", "composed\npageable"), ("staged-fifo", "staged-fifo\npageable")]
 BUCKETS = ["4", "2"]
@@ -32,8 +32,7 @@ axis.axhline(0, color="#9A9A9A", linewidth=1, zorder=1)
 for shift, (run, colour, marker, label) in zip((-0.29, 0, 0.29), RUNS):
     found = errors(run)
     names = [(at, f"{kind}-optimal-{n}") for at, (kind, n) in enumerate((k, n) for k, _ in KINDS for n in BUCKETS)]
-    # The fourth run's two-bucket formation was not calibrated rightly.
-    shown = [(at + shift, found[name]) for at, name in names if not (run == "fourth" and name.endswith("2"))]
+    shown = [(at + shift, found[name]) for at, name in names]
     axis.scatter(*zip(*shown), s=56, color=colour, marker=marker, label=label, zorder=3)
     for x, y in shown:
         axis.text(x, y + (1.1 if y >= 0 else -1.1), f"{y:+.1f}", ha="center", va="bottom" if y >= 0 else "top", fontsize=8, color=SOFT)

@@ -197,6 +197,24 @@ const KNOBS: &[Knob] = &[
         Trace,
     ),
     (
+        "hardware.rests.forward",
+        &PINNED,
+        [
+            "{ exponent = 0.1, busy = 1.0, speed_max = 1.5 }",
+            "{ exponent = 0.5, busy = 1.0, speed_max = 1.5 }",
+        ],
+        Trace,
+    ),
+    (
+        "hardware.rests.train",
+        &PINNED,
+        [
+            "{ exponent = 0.1, busy = 1.0, speed_max = 1.5 }",
+            "{ exponent = 0.1, busy = 0.8, speed_max = 1.5 }",
+        ],
+        Trace,
+    ),
+    (
         "hardware.host_pinned.compute_rate",
         &[
             "hardware.gpus = 1",

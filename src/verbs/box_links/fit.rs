@@ -5,7 +5,7 @@
 
 use super::Found;
 use exec::cuda::links::{Busy, Measured, Route};
-use sim::spec::{ByteSize, Hardware, Link, Rate};
+use sim::spec::{ByteSize, Hardware, Link, Rate, Rests};
 
 /// What all together keep of what one alone carries, below which they share a link; and of the two directions, below which they contend.
 const OWN_SHARE: f64 = 0.75;
@@ -34,6 +34,7 @@ pub(super) fn hardware(found: &Found) -> Hardware {
         // Workers of one GPU hand over in place, and how they slow each other down is not a link's business.
         local: None,
         sharing: None,
+        rests: Rests::default(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Formulas for measured times: least squares of relative errors, no coefficient below zero.
 
+use shared::load::Rest;
 use sim::spec::Formula;
 use std::collections::BTreeMap;
 
@@ -136,6 +137,41 @@ fn error(pairs: impl Iterator<Item = (f64, f64, f64)>) -> FitError {
         max: errors.iter().map(|(e, _)| *e).fold(0.0, f64::max),
     }
 }
+
+/// How fast work goes at a pace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Paced {
+    /// Share of the time in which its device computes.
+    pub(crate) busy: f64,
+    /// Its speed, as a share of that without rests.
+    pub(crate) gain: f64,
+}
+
+/// What work gains by rests: paces without rests, with short ones and with long ones, in this order. None where it gains next to
+/// nothing.
+pub(crate) fn rest(paces: &[Paced]) -> Option<Rest> {
+    let [without, short, long] = paces else {
+        return None;
+    };
+    let busy = without.busy.min(1.0);
+    let is_told = short.gain.is_finite() && long.gain.is_finite() && short.busy < busy;
+    if !is_told || short.busy <= 0.0 || short.gain <= 0.0 {
+        return None;
+    }
+    let exponent = (short.gain.ln() / (busy / short.busy).ln()).clamp(0.0, EXPONENT_MAX);
+    let rounded = super::rounded;
+    (exponent >= EXPONENT_TOLD).then(|| Rest {
+        exponent: rounded(exponent),
+        busy: rounded(busy),
+        speed_max: rounded(short.gain.max(long.gain)),
+    })
+}
+
+/// Rests never make up for all that they cost.
+const EXPONENT_MAX: f64 = 0.9;
+
+/// An exponent smaller than this is noise: a tenth of the time at rest would be worth 0.5 %.
+const EXPONENT_TOLD: f64 = 0.05;
 
 /// Two pieces of work of which one is a forward and one a training, as far as they overlapped.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -394,6 +430,26 @@ mod tests {
         let found = kernel_ratio(&by_kernel).unwrap();
         assert!((found / 3.0 - 1.0).abs() < 0.03, "{found}");
         assert_eq!(kernel_ratio(&overlaps(&|_, _| 0.6)), None);
+    }
+
+    #[test]
+    fn what_rests_gain_gives_the_exponent_and_the_highest_speed() {
+        let paced = |busy: f64, gain: f64| Paced { busy, gain };
+        let short = 0.7_f64.powf(-0.3);
+        let found = rest(&[paced(1.0, 1.0), paced(0.7, short), paced(0.3, 1.2)]).unwrap();
+        assert!((found.exponent - 0.3).abs() < 1e-5, "{found:?}");
+        assert_eq!((found.busy, found.speed_max), (1.0, 1.2));
+        assert!((found.speed(0.7) - short).abs() < 1e-5);
+        // Slower with rests, or not rested at all: nothing is gained.
+        assert_eq!(
+            rest(&[paced(1.0, 1.0), paced(0.7, 0.98), paced(0.3, 1.0)]),
+            None
+        );
+        assert_eq!(
+            rest(&[paced(0.7, 1.0), paced(0.7, 1.1), paced(0.3, 1.2)]),
+            None
+        );
+        assert_eq!(rest(&[]), None);
     }
 
     #[test]

@@ -60,7 +60,9 @@ pub(super) fn measured(
             sample,
             repeats: effort.repeats,
             copies_only: !job.computes,
-            are_apart,
+            // A host's cores have other work too: what they gain by rests would be noise.
+            rests: choice != Choice::Cpu,
+            in_hand: if are_apart { SLOTS_ALONE as usize } else { 1 },
             states: job.states,
             window: effort.window,
         };
@@ -129,10 +131,9 @@ fn jobs(cases: &[Case], gpus: Option<usize>) -> Vec<Job<'_>> {
     let mut formed = BTreeSet::new();
     let mut carried = BTreeSet::new();
     for case in cases {
-        let policy = &case.file.policy;
-        let way = (policy.transport, policy.placement as u8);
+        let transport = case.file.policy.transport;
         let computes = formed.insert(formation(case));
-        let copies = policy.transport != Transport::Local && carried.insert(way);
+        let copies = transport != Transport::Local && carried.insert(transport);
         if computes || copies {
             jobs.push(Job {
                 case,

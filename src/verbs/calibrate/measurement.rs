@@ -5,6 +5,7 @@ use super::{Measure, WAYS, median, ms, rounded, spread};
 use exec::backend::cuda::DeviceMemory;
 use exec::calibrate::{BesideCopies, Measured, Spanned, Stage, Timed};
 use shared::id::MicrobatchId;
+use shared::load::Rest;
 use shared::plan::Plan;
 use shared::policy::Transport;
 use sim::spec::Formula;
@@ -149,6 +150,40 @@ impl Measurement {
             }
         }
         overlaps
+    }
+
+    /// What a kind of work gains by rests of its device; none where that was not watched or is next to nothing.
+    pub(super) fn rest(&self, stage: Stage, shares_a_device: bool) -> Option<Rest> {
+        let alone: BTreeMap<_, _> = self
+            .times(&self.measured.alone, stage)
+            .into_iter()
+            .map(|(id, times)| (id, median(&times)))
+            .collect();
+        let paces = self.measured.paces.iter();
+        let mine = paces.filter(|pace| pace.pieces.iter().any(|piece| piece.stage == stage));
+        let each: Vec<fit::Paced> = mine
+            .map(|pace| {
+                let (mut computed, mut without, mut with) = (0.0, 0.0, 0.0);
+                for piece in &pace.pieces {
+                    let is_mine = piece.stage == stage;
+                    computed += if is_mine || shares_a_device {
+                        ms(piece.span)
+                    } else {
+                        0.0
+                    };
+                    let known = piece.microbatch.filter(|_| is_mine);
+                    if let Some(alone) = known.and_then(|id| alone.get(&id)) {
+                        without += alone;
+                        with += ms(piece.span);
+                    }
+                }
+                fit::Paced {
+                    busy: computed / ms(pace.elapsed),
+                    gain: without / with,
+                }
+            })
+            .collect();
+        fit::rest(&each)
     }
 
     pub(super) fn copies(&self, stage: Stage) -> Vec<(u64, f64)> {

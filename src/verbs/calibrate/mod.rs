@@ -23,7 +23,7 @@ use shared::plan::Plan;
 use shared::policy::Transport;
 use shared::time::Span;
 use sim::spec::{
-    ByteSize, Costs, Distribution, Formula, Link, Rate, SharedRate, Sharing, StageCost,
+    ByteSize, Costs, Distribution, Formula, Link, Rate, Rests, SharedRate, Sharing, StageCost,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -81,6 +81,8 @@ pub(crate) struct Calibrated {
     pub(crate) sharing: Option<Sharing>,
     /// Devices that the workers were on, where they shared some.
     gpus: Option<u16>,
+    /// What work gains by rests.
+    rests: Rests,
     links: BTreeMap<Transport, Link>,
     together: Vec<Together>,
     beside: Vec<RateBeside>,
@@ -209,6 +211,7 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
             .filter(|m| !m.points(Stage::Train).is_empty())
             .map(|m| (m.formation.clone(), m.formulas()))
             .collect(),
+        rests: rests(found, sharing.is_some()),
         gpus: gpus.and_then(|count| u16::try_from(count).ok()),
         sharing,
         links,
@@ -222,6 +225,15 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
             Choice::Cpu => "cpu",
             Choice::Cuda => "cuda",
         },
+    }
+}
+
+/// What work gains by rests, by the first measurement that says so.
+fn rests(found: &[Measurement], share_a_device: bool) -> Rests {
+    let of = |stage| found.iter().find_map(|m| m.rest(stage, share_a_device));
+    Rests {
+        forward: of(Stage::Forward),
+        train: of(Stage::Train),
     }
 }
 
@@ -297,6 +309,7 @@ impl Calibrated {
         file.costs = self.costs.clone();
         let hardware = &mut file.hardware;
         hardware.sharing.clone_from(&self.sharing);
+        hardware.rests = self.rests;
         hardware.gpus = self.gpus.unwrap_or(hardware.gpus);
         for (transport, link) in &self.links {
             let place = match transport {

@@ -1,5 +1,5 @@
 use super::*;
-use exec::calibrate::{BesideCopies, Measured, Timed};
+use exec::calibrate::{BesideCopies, Measured, Pace, Timed};
 use shared::draw::Seed;
 use shared::id::Bytes;
 use shared::plan::{
@@ -92,6 +92,27 @@ fn measurement() -> Measurement {
         train_rate: 0.5,
         pieces: 9,
     });
+    // A tenth less with short rests, a seventh with long ones.
+    let all: Vec<Timed> = measured
+        .alone
+        .iter()
+        .filter(|t| t.microbatch.is_some())
+        .copied()
+        .collect();
+    for (share, busy) in [(1.0, 1.0), (0.9, 0.7), (6.0 / 7.0, 0.3)] {
+        let pieces: Vec<Timed> = all
+            .iter()
+            .map(|&timed| Timed {
+                span: span(share * ms(timed.span)),
+                ..timed
+            })
+            .collect();
+        let computed: f64 = pieces.iter().map(|piece| ms(piece.span)).sum();
+        measured.paces.push(Pace {
+            elapsed: span(computed / busy),
+            pieces,
+        });
+    }
     Measurement {
         measured,
         formation: "all".into(),
@@ -114,6 +135,9 @@ fn what_was_measured_comes_out_as_costs_links_and_speeds() {
     assert_eq!((found.costs.step_ms, found.gpus), (5.0, Some(1)));
     assert_eq!(found.costs.all_reduce_ms, 2.0);
     assert_eq!(found.sharing.as_ref().unwrap().rates(1, 1), (0.6, 0.5));
+    let rest = found.rests.train.unwrap();
+    assert!((rest.exponent - 0.2954).abs() < 1e-3, "{rest:?}");
+    assert!((rest.speed_max - 7.0 / 6.0).abs() < 1e-3, "{rest:?}");
     let link = &found.links[&Transport::HostPinned];
     let near = |rate: Rate, expected: f64| (rate.bytes_per_s() / expected - 1.0).abs() < 1e-3;
     assert!(near(link.bandwidth, 1e9) && near(link.bandwidth_in.unwrap(), 2e9));

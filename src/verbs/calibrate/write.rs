@@ -7,7 +7,7 @@ use crate::output::OutputDir;
 use exec::calibrate::Stage;
 use serde::Serialize;
 use shared::record::Digest;
-use sim::spec::{ByteSize, Link, Sharing};
+use sim::spec::{ByteSize, Link, Rests, Sharing};
 
 /// The parts of a scenario that a calibration knows. Laid over a scenario, they replace what it assumed.
 #[derive(Serialize)]
@@ -42,6 +42,8 @@ struct HardwarePart<'a> {
     gpu_memory: Option<ByteSize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sharing: Option<&'a Sharing>,
+    #[serde(skip_serializing_if = "Rests::is_none")]
+    rests: Rests,
     #[serde(skip_serializing_if = "Option::is_none")]
     host_pageable: Option<&'a Link>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,6 +71,7 @@ impl Calibrated {
                 gpus: self.gpus,
                 gpu_memory: self.free.iter().map(|(_, free)| *free).min(),
                 sharing: self.sharing.as_ref(),
+                rests: self.rests,
                 host_pageable: link(Transport::HostPageable),
                 host_pinned: link(Transport::HostPinned),
                 p2p: link(Transport::P2p),
@@ -165,6 +168,19 @@ impl Calibrated {
             lines.push(format!(
                 "the device takes turns by kernels: {ratio:.2} of a training for each of a forward"
             ));
+        }
+        for (work, rest) in [
+            ("forwards", self.rests.forward),
+            ("trainings", self.rests.train),
+        ] {
+            if let Some(rest) = rest {
+                lines.push(format!(
+                    "{work} on a device that computes for 70 % of the time go at {:.3} of the speed that they have at {:.0} %; {:.3} at most",
+                    rest.speed(0.7),
+                    100.0 * rest.busy,
+                    rest.speed_max
+                ));
+            }
         }
         for (device, free) in &self.free {
             lines.push(format!("{device}: {free} free before anything was taken"));

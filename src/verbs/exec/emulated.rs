@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use exec::backend::emulated::{DeviceSharing, Emulated, Emulation, LinkSharing, ServiceTimes};
 use shared::policy::{DeviceMap, Transport};
 use shared::time::Span;
-use sim::spec::Link;
+use sim::spec::{Link, Sharing};
 
 /// What a mean forward should take on the wall: long against the timer's slack, short for who waits.
 const FORWARD_ON_THE_WALL_S: f64 = 0.04;
@@ -49,11 +49,18 @@ pub(crate) fn backend(
     })
 }
 
-/// The devices that workers share, as the simulator places them.
+/// The devices whose speed changes, as the simulator places workers on them.
 fn devices(ready: &Ready) -> Option<DeviceSharing> {
     let file = &ready.case.file;
-    let sharing = file.hardware.sharing.as_ref()?;
-    let map = DeviceMap::of(&file.policy, usize::from(file.hardware.gpus));
+    let hardware = &file.hardware;
+    let (sharing, map) = match &hardware.sharing {
+        Some(sharing) => {
+            let map = DeviceMap::of(&file.policy, usize::from(hardware.gpus));
+            (sharing.clone(), map)
+        }
+        None if hardware.rests.is_none() => return None,
+        None => (Sharing::default(), DeviceMap::apart(&file.policy)),
+    };
     let row = |forwards| {
         let trains = 0..=file.policy.drafters;
         trains
@@ -62,9 +69,12 @@ fn devices(ready: &Ready) -> Option<DeviceSharing> {
     };
     Some(DeviceSharing {
         kernel_ratio: sharing.kernel_ratio,
-        beside_copy: link(ready)
-            .and_then(|link| link.compute_rate)
-            .unwrap_or(1.0),
+        rests: [hardware.rests.forward, hardware.rests.train],
+        beside_copy: match &hardware.sharing {
+            Some(_) => link(ready).and_then(|link| link.compute_rate),
+            None => None,
+        }
+        .unwrap_or(1.0),
         speeds: (0..=file.policy.targets).map(row).collect(),
         targets: map.targets,
         drafters: map.drafters,

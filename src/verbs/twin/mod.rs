@@ -187,6 +187,13 @@ fn gathered(out: &Path) -> Result<Vec<Compared>, Failure> {
         };
         for trace in &traces {
             let (comparison, bound) = compare_traces(&sim, trace)?;
+            if comparison.left_undone > 0 {
+                note(format!(
+                    "{}: was stopped before all was trained, and is not compared",
+                    trace.display()
+                ));
+                continue;
+            }
             compared.entry.predicted = comparison.throughput().simulated;
             compared
                 .entry
@@ -196,7 +203,9 @@ fn gathered(out: &Path) -> Result<Vec<Compared>, Failure> {
             compared.whole.push(comparison.whole_run);
             compared.comparisons.push(comparison);
         }
-        all.push(compared);
+        if !compared.comparisons.is_empty() {
+            all.push(compared);
+        }
     }
     Ok(all)
 }

@@ -1,6 +1,7 @@
 //! Devices that several workers share: each piece of work goes at a speed that depends on what else is under way.
 
 use crate::backend::Ordered;
+use shared::load::{Load, Rest};
 use shared::time::{Span, Time};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +16,8 @@ pub struct DeviceSharing {
     pub speeds: Vec<Vec<(f64, f64)>>,
     /// Kernels of a training for each of a forward, where speeds are shared by the length of kernels.
     pub kernel_ratio: Option<f64>,
+    /// What forwards and trainings gain by rests of their device.
+    pub rests: [Option<Rest>; 2],
     /// What a copy leaves of all speeds on its worker's device.
     pub beside_copy: f64,
 }
@@ -38,7 +41,8 @@ impl Devices {
     pub(super) fn new(sharing: &DeviceSharing) -> Self {
         let all = sharing.targets.iter().chain(&sharing.drafters);
         let count = all.clone().max().map_or(0, |last| last + 1);
-        let shared = |device: usize| all.clone().filter(|&&at| at == device).count() > 1;
+        let rests = sharing.rests.iter().any(Option::is_some);
+        let shared = |device: usize| rests || all.clone().filter(|&&at| at == device).count() > 1;
         let devices: Vec<Option<Arc<Device>>> = (0..count)
             .map(|at| shared(at).then(|| Arc::new(Device::new(sharing))))
             .collect();
@@ -72,6 +76,8 @@ impl Device {
             kernel_ratio: sharing.kernel_ratio,
             beside_copy: sharing.beside_copy,
             copies: 0,
+            load: Load::default(),
+            rests: sharing.rests,
             at: Time::ZERO,
             entered: 0,
             running: Vec::new(),
@@ -136,6 +142,8 @@ struct State {
     kernel_ratio: Option<f64>,
     beside_copy: f64,
     copies: i32,
+    load: Load,
+    rests: [Option<Rest>; 2],
     at: Time,
     entered: u64,
     running: Vec<Running>,
@@ -183,9 +191,20 @@ impl State {
             }
             // Half a nanosecond is nothing.
             self.running.retain(|running| running.remaining > 0.5);
-            self.at = to.min(self.at + Span::from_ns(step.ceil() as u64));
+            let at = to.min(self.at + Span::from_ns(step.ceil() as u64));
+            self.pass(at - self.at, true);
+            self.at = at;
         }
-        self.at = self.at.max(to);
+        if self.at < to {
+            self.pass(to - self.at, false);
+            self.at = to;
+        }
+    }
+
+    fn pass(&mut self, span: Span, computes: bool) {
+        if self.rests.iter().any(Option::is_some) {
+            self.load.pass(span, computes);
+        }
     }
 
     fn speed(&self, of: &Running) -> f64 {
@@ -201,6 +220,8 @@ impl State {
         } else {
             1.0
         };
+        let rest = self.rests[usize::from(of.work != Work::Forward)];
+        let share = share * rest.map_or(1.0, |rest| rest.speed(self.load.busy()));
         let takes_turns = forwards > 0 && trains > 0;
         match self.kernel_ratio.filter(|_| takes_turns) {
             Some(ratio) if self.running.iter().all(|r| r.work != Work::Apply) => {
@@ -240,6 +261,8 @@ mod tests {
             kernel_ratio: None,
             beside_copy: 0.5,
             copies: 0,
+            load: Load::default(),
+            rests: [None; 2],
             at: Time::ZERO,
             entered: 0,
             running: Vec::new(),
@@ -294,6 +317,7 @@ mod tests {
             drafters: vec![2, 2],
             speeds: Vec::new(),
             kernel_ratio: None,
+            rests: [None; 2],
             beside_copy: 1.0,
         });
         assert!(devices.of_target(0).is_none() && devices.of_target(1).is_none());
