@@ -47,18 +47,7 @@ impl Activity {
 
 impl Core {
     /// What a target does now.
-    #[inline]
     pub fn target_activity(&self, target: TargetId) -> Activity {
-        let t = &self.state().targets[target.index()];
-        match (t.presence, t.task) {
-            (Presence::Present, TargetTask::Forward(_)) => Activity::Busy,
-            _ => self.other_target_activity(target),
-        }
-    }
-
-    /// What a target does that computes nothing.
-    #[inline(never)]
-    fn other_target_activity(&self, target: TargetId) -> Activity {
         let t = &self.state().targets[target.index()];
         if t.presence != Presence::Present {
             return Activity::Absent;
@@ -74,22 +63,12 @@ impl Core {
     }
 
     /// What a drafter does now.
-    #[inline]
     pub fn drafter_activity(&self, drafter: DrafterId) -> Activity {
-        let d = &self.state().drafters[drafter.index()];
-        if d.is_present() && (d.training.is_some() || d.applying) {
-            Activity::Busy
-        } else {
-            self.other_drafter_activity(drafter)
-        }
-    }
-
-    /// What a drafter does that computes nothing.
-    #[inline(never)]
-    fn other_drafter_activity(&self, drafter: DrafterId) -> Activity {
         let d = &self.state().drafters[drafter.index()];
         if !d.is_present() {
             Activity::Absent
+        } else if d.training.is_some() || d.applying {
+            Activity::Busy
         } else if self.waits_at_barrier(drafter) {
             Activity::Barrier
         } else if d.fetching.is_some() {
@@ -99,7 +78,9 @@ impl Core {
         }
     }
 
-    /// Whether a drafter has done its share of a step that the others have still to finish.
+    /// Whether a drafter has done its share of a step that the others have still to finish. Seldom asked: apart, so that what it reads is not
+    /// fetched at every look.
+    #[inline(never)]
     fn waits_at_barrier(&self, drafter: DrafterId) -> bool {
         self.policy().barrier == Barrier::All && self.step_is_begun() && self.share_is_done(drafter)
     }
