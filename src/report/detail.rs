@@ -96,6 +96,7 @@ fn simulate(case: &Case, observer: &mut impl Observe) -> Result<Outcome, Failure
     let work = prepare(&resolved, &case.lengths).map_err(Failure::usage)?;
     let detail = Detail {
         points: true,
+        steps: true,
         timeline_steps: STEPS_RECORDED,
     };
     run(&resolved, &work, detail, observer).map_err(Failure::usage)

@@ -182,6 +182,7 @@ fn edges(recorded: &Recorded) -> Result<Vec<u32>, Failure> {
 fn metrics(recorded: &Recorded) -> Result<Metrics, Failure> {
     let detail = Detail {
         points: false,
+        steps: false,
         timeline_steps: u32::MAX,
     };
     if let Some(mismatch) = recorded.plan_mismatch() {

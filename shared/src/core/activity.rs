@@ -78,7 +78,9 @@ impl Core {
         }
     }
 
-    /// Whether a drafter has done its share of a step that the others have still to finish.
+    /// Whether a drafter has done its share of a step that the others have still to finish. Seldom asked: apart, so that what it reads is not
+    /// fetched at every look.
+    #[inline(never)]
     fn waits_at_barrier(&self, drafter: DrafterId) -> bool {
         self.policy().barrier == Barrier::All && self.step_is_begun() && self.share_is_done(drafter)
     }

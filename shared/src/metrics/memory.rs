@@ -1,8 +1,8 @@
 //! Hidden states over time: slots, bytes by place, peaks and time averages.
 
-use crate::core::HsUse;
+use crate::core::{HsUse, Use};
 use crate::id::{Bytes, DrafterId, TargetId};
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// Where hidden states can lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,15 @@ pub struct Peaks {
     pub drafters: Vec<Bytes>,
     slot_ns: u128,
     alive_byte_ns: u128,
-    last: (Time, u32, Bytes),
+    now: Now,
+}
+
+/// What is in use, and since when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Now {
+    since: Time,
+    slots: Use,
+    alive: Use,
 }
 
 impl Peaks {
@@ -49,21 +57,34 @@ impl Peaks {
             drafters: vec![Bytes(0); drafters],
             slot_ns: 0,
             alive_byte_ns: 0,
-            last: (Time::ZERO, 0, Bytes(0)),
+            now: Now::default(),
         }
     }
 
-    /// Takes in what is in use at `at`.
+    /// Takes in what is in use from `at` on.
+    #[inline]
     pub(super) fn observe(&mut self, at: Time, hs: &HsUse) {
-        let (since, slots, bytes) = self.last;
-        let span = u128::from((at - since).as_ns());
-        self.slot_ns += span * u128::from(slots);
-        self.alive_byte_ns += span * u128::from(bytes.0);
-        self.last = (at, hs.slots.count, hs.alive.bytes);
-        self.slots = self.slots.max(hs.slots.count);
+        if (hs.slots, hs.alive) == (self.now.slots, self.now.alive) {
+            return;
+        }
+        self.end(at);
+        (self.now.slots, self.now.alive) = (hs.slots, hs.alive);
+        raise(&mut self.slots, hs.slots.count);
         raise(&mut self.slot_bytes, hs.slots.bytes);
-        self.alive = self.alive.max(hs.alive.count);
+        raise(&mut self.alive, hs.alive.count);
         raise(&mut self.alive_bytes, hs.alive.bytes);
+    }
+
+    /// What was in use was so until `at`.
+    pub(super) fn end(&mut self, at: Time) {
+        let Now {
+            since,
+            slots,
+            alive,
+        } = self.now;
+        self.slot_ns += area(at - since, slots.count.into());
+        self.alive_byte_ns += area(at - since, alive.bytes.0);
+        self.now.since = at;
     }
 
     /// Hidden states come into being in a target's memory.
@@ -108,8 +129,17 @@ impl Peaks {
     }
 }
 
-fn raise(peak: &mut Bytes, now: Bytes) {
-    *peak = (*peak).max(now);
+/// So much for so long. Two words' product fits in two words, so nothing is lost.
+fn area(span: Span, height: u64) -> u128 {
+    u128::from(span.as_ns()).wrapping_mul(u128::from(height))
+}
+
+#[inline]
+fn raise<T: Ord>(peak: &mut T, now: T) {
+    // New peaks are rare.
+    if now > *peak {
+        *peak = now;
+    }
 }
 
 fn mean(integral: u128, end: Time) -> f64 {

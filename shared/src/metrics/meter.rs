@@ -1,12 +1,15 @@
 //! Watches a run record by record.
 
+use super::Peaks;
+use super::account::Account;
+use super::arrivals::Arrivals;
 use super::mixing::Mixing;
 use super::series::{Series, Timeline};
-use super::summary::{Applied, BucketDelay, Ledger, Metrics, steady};
-use super::{Peaks, Shares};
-use crate::core::{Action, Core, Event, Outcome, Status};
-use crate::id::{BucketId, MicrobatchId, SampleId, Tokens};
-use crate::policy::{Placement, Transport};
+use super::shares::Shares;
+use super::summary::{Applied, BucketDelay, Metrics, steady};
+use crate::core::{Action, Core, Event, Group, Outcome, Status};
+use crate::id::{BucketId, MicrobatchId, StepId, Tokens};
+use crate::policy::{Barrier, Placement, Transport};
 use crate::time::Time;
 
 /// How much to keep beside sums.
@@ -14,6 +17,8 @@ use crate::time::Time;
 pub struct Detail {
     /// Keep slots over time.
     pub points: bool,
+    /// Keep every optimizer step's mix.
+    pub steps: bool,
     /// Keep the bars of so many first steps.
     pub timeline_steps: u32,
 }
@@ -27,17 +32,18 @@ pub struct Meter {
     shares: Shares,
     peaks: Peaks,
     mixing: Mixing,
-    series: Option<Series>,
-    timeline: Option<Timeline>,
+    /// What figures need.
+    drawn: Option<(Option<Series>, Option<Timeline>)>,
     /// When each step was applied, with what was part of the weights then and whether targets still had input.
     steps: Vec<Applied>,
-    arrived: Vec<Time>,
+    arrivals: Arrivals,
     delays: Vec<BucketDelay>,
+    /// Whether targets send off what they have made; if not, it waits where it is.
+    is_staged: bool,
     /// Whether drafters fetch what they take; if not, waiting lasts until training begins.
     is_fetched: bool,
     tokens: Tokens,
     samples: u64,
-    end: Time,
 }
 
 impl Meter {
@@ -46,45 +52,56 @@ impl Meter {
         let targets = core.state().targets.len();
         let drafters = core.state().drafters.len();
         let buckets = core.plan().buckets;
+        let is_moved = core.policy().transport != Transport::Local;
+        let series = detail.points.then(Series::new);
+        let timeline = (detail.timeline_steps > 0).then(|| Timeline::new(detail.timeline_steps));
         Self {
             shares: Shares::new(targets, drafters),
             peaks: Peaks::new(targets, drafters),
-            mixing: Mixing::new(core),
-            series: detail.points.then(Series::new),
-            timeline: (detail.timeline_steps > 0).then(|| Timeline::new(detail.timeline_steps)),
-            steps: Vec::new(),
-            arrived: vec![Time::ZERO; core.plan().microbatches.len()],
+            mixing: Mixing::new(core, detail.steps),
+            drawn: (series.is_some() || timeline.is_some()).then_some((series, timeline)),
+            steps: Vec::with_capacity(steps_expected(core)),
+            arrivals: Arrivals::new(),
             delays: (0..buckets)
                 .map(|b| BucketDelay {
                     bucket: BucketId(b),
                     ..BucketDelay::default()
                 })
                 .collect(),
-            is_fetched: core.policy().transport != Transport::Local
-                && core.policy().placement != Placement::Drafter,
+            is_staged: is_moved && core.policy().placement != Placement::Target,
+            is_fetched: is_moved && core.policy().placement != Placement::Drafter,
             tokens: Tokens(0),
             samples: 0,
-            end: Time::ZERO,
         }
     }
 
     /// Takes in one record, with the core after it.
     pub fn observe(&mut self, at: Time, event: &Event, actions: &[Action], core: &Core) {
-        self.end = at;
-        self.shares.observe(at, core, |_, _, _| {});
+        self.shares.observe(at, core);
         self.peaks.observe(at, &core.state().hs);
         self.event(at, event, core);
         for action in actions {
             self.action(at, action, core);
         }
-        if let Some(series) = &mut self.series {
+        if self.drawn.is_some() {
+            self.draw(at, event, actions, core);
+        }
+    }
+
+    #[inline(never)]
+    fn draw(&mut self, at: Time, event: &Event, actions: &[Action], core: &Core) {
+        let Some((series, timeline)) = &mut self.drawn else {
+            return;
+        };
+        if let Some(series) = series {
             series.observe(at, core);
         }
-        if let Some(timeline) = &mut self.timeline {
+        if let Some(timeline) = timeline {
             timeline.observe(at, event, actions, core);
         }
     }
 
+    #[inline]
     fn event(&mut self, at: Time, event: &Event, core: &Core) {
         match *event {
             // Hidden states that have a slot wait from now on.
@@ -92,31 +109,17 @@ impl Meter {
                 microbatch,
                 outcome: Outcome::Done,
                 ..
-            }
-            | Event::StageEnded {
+            } if !self.is_staged => self.arrived(at, microbatch, core),
+            Event::StageEnded {
                 microbatch,
                 outcome: Outcome::Done,
-            } => self.arrived[microbatch.index()] = at,
+            } => self.arrived(at, microbatch, core),
             Event::TrainEnded {
                 drafter,
                 microbatch,
                 outcome: Outcome::Done,
             } => self.mixing.trained(drafter, microbatch, core),
-            Event::StepApplied { step, group } => {
-                let applied = self.mixing.applied(step, group, core);
-                self.tokens += applied.tokens;
-                self.samples += applied.samples;
-                self.steps.push(Applied {
-                    at,
-                    tokens: self.tokens,
-                    samples: self.samples,
-                    has_input: core
-                        .state()
-                        .lives
-                        .last()
-                        .is_some_and(|life| life.status == Status::Pending),
-                });
-            }
+            Event::StepApplied { step, group } => self.applied(at, step, group, core),
             // Gradients that are being summed at its loss are part of the step.
             Event::DrafterLost(drafter) if !core.state().drafters[drafter.index()].applying => {
                 self.mixing.forget(drafter);
@@ -135,12 +138,28 @@ impl Meter {
         }
     }
 
+    /// One event in many: apart, so that the others do not carry it along.
+    #[inline(never)]
+    fn applied(&mut self, at: Time, step: StepId, group: Group, core: &Core) {
+        let applied = self.mixing.applied(step, group, core);
+        self.tokens += applied.tokens;
+        self.samples += applied.samples;
+        let last = core.state().lives.last();
+        self.steps.push(Applied {
+            at,
+            tokens: self.tokens,
+            samples: self.samples,
+            has_input: last.is_some_and(|life| life.status == Status::Pending),
+        });
+    }
+
     /// Waiting begins when hidden states have a slot and are where they wait; it ends when a drafter's fetch or training begins.
+    #[inline]
     fn action(&mut self, at: Time, action: &Action, core: &Core) {
         let hs = &core.state().hs;
         match *action {
             Action::Forward { target, .. } => self.peaks.on_target(target, hs),
-            Action::Admit { microbatch } => self.arrived[microbatch.index()] = at,
+            Action::Admit { microbatch } if !self.is_staged => self.arrived(at, microbatch, core),
             Action::Stage { drafter: None, .. } => self.peaks.on_host(hs),
             Action::Stage {
                 drafter: Some(drafter),
@@ -157,7 +176,8 @@ impl Meter {
             Action::Train { microbatch, .. } if !self.is_fetched => {
                 self.taken(at, microbatch, core);
             }
-            Action::Train { .. }
+            Action::Admit { .. }
+            | Action::Train { .. }
             | Action::Apply { .. }
             | Action::Discard { .. }
             | Action::Wake { .. }
@@ -166,8 +186,17 @@ impl Meter {
         }
     }
 
+    #[inline]
+    fn arrived(&mut self, at: Time, microbatch: MicrobatchId, core: &Core) {
+        let lives = &core.state().lives;
+        // Who is not alive is taken after another arrival only.
+        let waits = |id: MicrobatchId| lives.get(id.index()).is_some_and(|l| l.status.is_alive());
+        self.arrivals.note(microbatch, at, waits);
+    }
+
+    #[inline]
     fn taken(&mut self, at: Time, microbatch: MicrobatchId, core: &Core) {
-        let wait = at - self.arrived[microbatch.index()];
+        let wait = at - self.arrivals.since(microbatch);
         let delay = &mut self.delays[core.plan().microbatch(microbatch).bucket.index()];
         delay.count += 1;
         delay.sum += wait;
@@ -175,72 +204,45 @@ impl Meter {
     }
 
     /// The numbers, if the run ended with the last record taken in.
-    pub fn finish(self, core: &Core) -> Metrics {
-        let mut padded = Tokens(0);
-        let (mut tokens, mut samples, mut microbatches) = (Tokens(0), 0, 0);
-        for (life, microbatch) in core.state().lives.iter().zip(&core.plan().microbatches) {
-            if life.status == Status::Committed {
-                padded += microbatch.padded;
-                tokens += microbatch.tokens;
-                samples += u64::from(microbatch.sample_count());
-                microbatches += 1;
-            }
-        }
-        Metrics {
-            makespan: self.end - Time::ZERO,
+    pub fn finish(mut self, core: &Core) -> Metrics {
+        let end = core.state().now;
+        self.peaks.end(end);
+        let Account {
+            ledger,
             tokens,
             padded,
-            samples,
+            microbatches,
+        } = Account::of(core);
+        let (mix, step_mixes) = self.mixing.finish();
+        let (series, timeline) = self.drawn.unwrap_or_default();
+        Metrics {
+            makespan: end - Time::ZERO,
+            tokens,
+            padded,
+            samples: ledger.trained,
             microbatches,
             steps: self.steps.len() as u32,
             steady: steady(&self.steps, self.steps.len() / WARM_UP_SHARE),
             applied: self.steps,
-            workers: self.shares.until(self.end),
+            workers: self.shares.until(end),
             targets: core.state().targets.len(),
             peaks: self.peaks,
-            mix: self.mixing.summary(),
-            step_mixes: self.mixing.steps,
+            mix,
+            step_mixes,
             delays: self.delays,
-            ledger: ledger(core),
-            points: self.series.map(|s| s.points).unwrap_or_default(),
-            timeline: self.timeline.map(|t| t.bars).unwrap_or_default(),
+            ledger,
+            points: series.map(|s| s.points).unwrap_or_default(),
+            timeline: timeline.map(|t| t.bars).unwrap_or_default(),
         }
     }
 }
 
-fn ledger(core: &Core) -> Ledger {
-    let plan = core.plan();
-    let epochs = plan
-        .microbatches
-        .iter()
-        .chain(&plan.dropped)
-        .map(|m| m.epoch + 1)
-        .max();
-    // Over-long samples are left out of every epoch.
-    let over_long = (0..epochs.unwrap_or(1)).flat_map(|_| plan.over_long.iter().copied());
-    let mut ledger = Ledger {
-        over_long: over_long.collect(),
-        ..Ledger::default()
+/// Optimizer steps that the whole plan makes, or a few less where steps fall short.
+fn steps_expected(core: &Core) -> usize {
+    let together = match core.policy().barrier {
+        Barrier::All => usize::from(core.policy().drafters),
+        Barrier::None => 1,
     };
-    let samples_of = |range: &std::ops::Range<u32>| -> Vec<SampleId> {
-        let flat = plan.samples.get(range.start as usize..range.end as usize);
-        flat.map(<[SampleId]>::to_vec).unwrap_or_default()
-    };
-    for dropped in &plan.dropped {
-        ledger.planned += u64::from(dropped.sample_count());
-        ledger.dropped.extend(samples_of(&dropped.samples));
-    }
-    for (life, microbatch) in core.state().lives.iter().zip(&plan.microbatches) {
-        let count = u64::from(microbatch.sample_count());
-        ledger.planned += count;
-        match life.status {
-            Status::Committed => ledger.trained += count,
-            Status::Failed => ledger.failed.extend(samples_of(&microbatch.samples)),
-            Status::Skipped => ledger.skipped += count,
-            Status::Pending => ledger.waiting += count,
-            _ => ledger.in_flight += count,
-        }
-    }
-    ledger.planned += ledger.over_long.len() as u64;
-    ledger
+    let microbatches = core.plan().microbatches.len();
+    microbatches.div_ceil(core.grad_accum() as usize * together)
 }

@@ -50,25 +50,32 @@ pub struct MixSummary {
     pub microbatch_lag1: Option<f64>,
 }
 
+/// Follows what optimizer steps are made of.
 #[derive(Clone, Debug)]
 pub(super) struct Mixing {
-    pub(super) steps: Vec<StepMix>,
+    /// Every step's mix, if it is to be kept.
+    steps: Option<Vec<StepMix>>,
+    summary: Steps,
+    /// The plan's share of each bucket.
     shares: Vec<f64>,
-    under_way: Vec<Tally>,
-    runs: Vec<(BucketId, u32)>,
+    windows: Vec<Window>,
     longest_run: u32,
-    windows: u32,
+    windows_filled: u32,
     windows_at_most_two: u32,
     lengths: Lag1,
     /// Room for the sums of a step.
     counts: Vec<u32>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Tally {
+/// What a drafter has trained on: in the step under way, and last.
+#[derive(Clone, Debug)]
+struct Window {
+    /// Microbatches by bucket.
     counts: Vec<u32>,
     samples: u64,
     tokens: u64,
+    /// The bucket it trained on last, and how often in a row.
+    run: (BucketId, u32),
 }
 
 /// What a step made part of the weights.
@@ -79,86 +86,96 @@ pub(super) struct Committed {
 }
 
 impl Mixing {
-    pub(super) fn new(core: &Core) -> Self {
-        let counts = core.plan().bucket_counts();
+    pub(super) fn new(core: &Core, keep_steps: bool) -> Self {
+        // Before the first event that is the whole plan.
+        let counts = &core.state().untaken_of_bucket;
         let all: u32 = counts.iter().sum();
-        let drafters = core.state().drafters.len();
-        let tally = Tally {
+        let window = Window {
             counts: vec![0; counts.len()],
-            ..Tally::default()
+            samples: 0,
+            tokens: 0,
+            run: (BucketId(u8::MAX), 0),
         };
         Self {
-            steps: Vec::new(),
+            steps: keep_steps.then(Vec::new),
+            summary: Steps::default(),
             shares: counts
                 .iter()
                 .map(|&c| f64::from(c) / f64::from(all.max(1)))
                 .collect(),
-            under_way: vec![tally; drafters],
-            runs: vec![(BucketId(u8::MAX), 0); drafters],
+            windows: vec![window; core.state().drafters.len()],
             longest_run: 0,
-            windows: 0,
+            windows_filled: 0,
             windows_at_most_two: 0,
             lengths: Lag1::default(),
             counts: vec![0; counts.len()],
         }
     }
 
+    #[inline]
     pub(super) fn trained(&mut self, drafter: DrafterId, id: MicrobatchId, core: &Core) {
         let microbatch = core.plan().microbatch(id);
-        let tally = &mut self.under_way[drafter.index()];
-        tally.counts[microbatch.bucket.index()] += 1;
-        tally.samples += u64::from(microbatch.sample_count());
-        tally.tokens += microbatch.tokens.0;
-        let run = &mut self.runs[drafter.index()];
-        *run = if run.0 == microbatch.bucket {
-            (run.0, run.1 + 1)
+        let (bucket, samples) = (microbatch.bucket, microbatch.sample_count());
+        let window = &mut self.windows[drafter.index()];
+        window.counts[bucket.index()] += 1;
+        window.samples += u64::from(samples);
+        window.tokens += microbatch.tokens.0;
+        let before = if window.run.0 == bucket {
+            window.run.1
         } else {
-            (microbatch.bucket, 1)
+            0
         };
-        self.longest_run = self.longest_run.max(run.1);
-        let samples = microbatch.sample_count().max(1);
+        window.run = (bucket, before + 1);
+        self.longest_run = self.longest_run.max(before + 1);
         self.lengths
-            .push(microbatch.tokens.0 as f64 / f64::from(samples));
+            .push(microbatch.tokens.0 as f64 / f64::from(samples.max(1)));
     }
 
     /// A drafter is gone; what it had trained on in the step under way will be trained on again.
     pub(super) fn forget(&mut self, drafter: DrafterId) {
-        let tally = &mut self.under_way[drafter.index()];
-        tally.counts.fill(0);
-        (tally.samples, tally.tokens) = (0, 0);
+        let window = &mut self.windows[drafter.index()];
+        window.counts.fill(0);
+        (window.samples, window.tokens) = (0, 0);
     }
 
     pub(super) fn applied(&mut self, step: StepId, group: Group, core: &Core) -> Committed {
-        let mut counts = std::mem::take(&mut self.counts);
-        counts.fill(0);
         let (mut samples, mut tokens) = (0, 0);
-        let tallies = match group {
-            Group::All => &mut self.under_way[..],
-            Group::One(drafter) => std::slice::from_mut(&mut self.under_way[drafter.index()]),
+        self.counts.fill(0);
+        let windows = match group {
+            Group::All => &mut self.windows[..],
+            Group::One(drafter) => std::slice::from_mut(&mut self.windows[drafter.index()]),
         };
-        for tally in tallies {
-            let distinct = tally.counts.iter().filter(|&&count| count > 0).count();
-            self.windows += u32::from(distinct > 0);
-            self.windows_at_most_two += u32::from((1..=2).contains(&distinct));
-            for (sum, count) in counts.iter_mut().zip(&mut tally.counts) {
+        for window in windows {
+            let mut distinct = 0;
+            for (sum, count) in self.counts.iter_mut().zip(&mut window.counts) {
+                distinct += u32::from(*count > 0);
                 *sum += std::mem::take(count);
             }
-            samples += std::mem::take(&mut tally.samples);
-            tokens += std::mem::take(&mut tally.tokens);
+            self.windows_filled += u32::from(distinct > 0);
+            self.windows_at_most_two += u32::from((1..=2).contains(&distinct));
+            samples += std::mem::take(&mut window.samples);
+            tokens += std::mem::take(&mut window.tokens);
         }
         let mean_length = tokens as f64 / samples.max(1) as f64;
-        self.push(step, group, &counts, mean_length, core);
-        self.counts = counts;
+        let mix = self.mix(step, group, mean_length, core);
+        self.summary.push(&mix);
+        if let Some(steps) = &mut self.steps {
+            steps.push(mix);
+        }
         Committed {
             tokens: Tokens(tokens),
             samples,
         }
     }
 
-    fn push(&mut self, step: StepId, group: Group, counts: &[u32], mean_length: f64, core: &Core) {
-        let microbatches: u32 = counts.iter().sum();
-        let distinct = counts.iter().filter(|&&c| c > 0).count() as u32;
-        let differences = counts.iter().zip(&self.shares);
+    /// The mix of a step of `self.counts` microbatches by bucket.
+    fn mix(&self, step: StepId, group: Group, mean_length: f64, core: &Core) -> StepMix {
+        let (mut microbatches, mut distinct) = (0, 0);
+        for &count in &self.counts {
+            microbatches += count;
+            distinct += u32::from(count > 0);
+        }
+        let differences = self.counts.iter().zip(&self.shares);
         let tv = differences
             .map(|(&c, share)| (f64::from(c) / f64::from(microbatches.max(1)) - share).abs())
             .sum::<f64>()
@@ -180,7 +197,7 @@ impl Mixing {
             Exception::Tail
         };
         let exception = short.then_some(planned.unwrap_or(found));
-        self.steps.push(StepMix {
+        StepMix {
             step,
             microbatches,
             distinct,
@@ -188,38 +205,83 @@ impl Mixing {
             mean_length,
             exception,
             is_full,
-        });
+        }
     }
 
-    pub(super) fn summary(&self) -> MixSummary {
-        let full: Vec<_> = self.steps.iter().filter(|s| s.is_full).collect();
-        let n = full.len().max(1) as f64;
-        let means: Vec<_> = full.iter().map(|s| s.mean_length).collect();
-        MixSummary {
-            steps: self.steps.len() as u32,
-            full: full.len() as u32,
-            distinct_min: full.iter().map(|s| s.distinct).min().unwrap_or(0),
-            distinct_mean: full.iter().map(|s| f64::from(s.distinct)).sum::<f64>() / n,
-            tv_mean: full.iter().map(|s| s.tv).sum::<f64>() / n,
-            tv_max: full.iter().map(|s| s.tv).fold(0.0, f64::max),
-            exceptions: self.steps.iter().filter(|s| s.exception.is_some()).count() as u32,
+    /// The steps in a few numbers, and each of them if they were to be kept.
+    pub(super) fn finish(self) -> (MixSummary, Vec<StepMix>) {
+        let summary = MixSummary {
             windows_at_most_two: f64::from(self.windows_at_most_two)
-                / f64::from(self.windows.max(1)),
+                / f64::from(self.windows_filled.max(1)),
             longest_run: self.longest_run,
-            lag1: lag1(means),
             microbatch_lag1: self.lengths.correlation(),
+            ..self.summary.summary()
+        };
+        (summary, self.steps.unwrap_or_default())
+    }
+}
+
+/// Sums over steps, of full ones but for the first and the last of these numbers.
+#[derive(Clone, Debug)]
+struct Steps {
+    all: u32,
+    full: u32,
+    distinct_min: u32,
+    distinct_sum: f64,
+    tv_sum: f64,
+    tv_max: f64,
+    lengths: Lag1,
+    exceptions: u32,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self {
+            all: 0,
+            full: 0,
+            distinct_min: u32::MAX,
+            // What an empty sum of floats is.
+            distinct_sum: -0.0,
+            tv_sum: -0.0,
+            tv_max: 0.0,
+            lengths: Lag1::default(),
+            exceptions: 0,
         }
     }
 }
 
-/// Pearson correlation of a series with itself one later.
-fn lag1(series: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let mut sums = Lag1::default();
-    series.into_iter().for_each(|x| sums.push(x));
-    sums.correlation()
+impl Steps {
+    fn push(&mut self, mix: &StepMix) {
+        self.all += 1;
+        self.exceptions += u32::from(mix.exception.is_some());
+        if mix.is_full {
+            self.full += 1;
+            self.distinct_min = self.distinct_min.min(mix.distinct);
+            self.distinct_sum += f64::from(mix.distinct);
+            self.tv_sum += mix.tv;
+            self.tv_max = self.tv_max.max(mix.tv);
+            self.lengths.push(mix.mean_length);
+        }
+    }
+
+    fn summary(&self) -> MixSummary {
+        let full = f64::from(self.full.max(1));
+        MixSummary {
+            steps: self.all,
+            full: self.full,
+            distinct_min: if self.full > 0 { self.distinct_min } else { 0 },
+            distinct_mean: self.distinct_sum / full,
+            tv_mean: self.tv_sum / full,
+            tv_max: self.tv_max,
+            exceptions: self.exceptions,
+            lag1: self.lengths.correlation(),
+            ..MixSummary::default()
+        }
+    }
 }
 
-/// The same in sums, for series that are not kept. All terms are relative to the first, so that little is lost.
+/// Pearson correlation of a series with itself one later, in sums, so that the series is not kept. All terms are relative to the first, so
+/// that little is lost.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lag1 {
     count: u64,
@@ -259,7 +321,13 @@ impl Lag1 {
 
 #[cfg(test)]
 mod tests {
-    use super::lag1;
+    use super::Lag1;
+
+    fn lag1(series: impl IntoIterator<Item = f64>) -> Option<f64> {
+        let mut sums = Lag1::default();
+        series.into_iter().for_each(|x| sums.push(x));
+        sums.correlation()
+    }
 
     #[test]
     fn a_sawtooth_is_anticorrelated_and_a_ramp_correlated() {

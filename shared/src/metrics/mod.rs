@@ -4,6 +4,8 @@
 //! seeing the records alone, and a trace replayed later gives the same numbers. Sums are whole numbers; ratios are formed only when
 //! asked for.
 
+mod account;
+mod arrivals;
 mod memory;
 mod meter;
 mod mixing;
@@ -15,5 +17,5 @@ pub use memory::{Peaks, Place};
 pub use meter::{Detail, Meter};
 pub use mixing::{MixSummary, StepMix};
 pub use series::{Interval, Point, Work};
-pub use shares::{Shares, WorkerShares};
+pub use shares::WorkerShares;
 pub use summary::{Applied, BucketDelay, Ledger, Metrics, Steady};

@@ -36,68 +36,67 @@ pub(super) fn ratio(part: u64, whole: u64) -> f64 {
 
 /// Follows what every worker does.
 #[derive(Clone, Debug)]
-pub struct Shares {
-    now: Vec<(Activity, Time)>,
-    spans: Vec<[Span; 6]>,
-    targets: usize,
+pub(super) struct Shares {
+    targets: Vec<Spent>,
+    drafters: Vec<Spent>,
+}
+
+/// What one worker does, since when, and what it did before.
+#[derive(Clone, Debug)]
+struct Spent {
+    activity: Activity,
+    since: Time,
+    spans: [Span; 6],
+}
+
+impl Spent {
+    const NEW: Self = Self {
+        activity: Activity::Starved,
+        since: Time::ZERO,
+        spans: [Span::ZERO; 6],
+    };
+
+    #[inline]
+    fn observe(&mut self, at: Time, activity: Activity) {
+        if activity != self.activity {
+            self.spans[self.activity.index()] += at - self.since;
+            (self.activity, self.since) = (activity, at);
+        }
+    }
+
+    /// The shares of the worker of this name if the run ended at `end`.
+    fn until(&self, end: Time, worker: String) -> WorkerShares {
+        let mut spans = self.spans;
+        spans[self.activity.index()] += end - self.since;
+        WorkerShares { worker, spans }
+    }
 }
 
 impl Shares {
     pub(super) fn new(targets: usize, drafters: usize) -> Self {
-        let workers = targets + drafters;
         Self {
-            now: vec![(Activity::Starved, Time::ZERO); workers],
-            spans: vec![[Span::ZERO; 6]; workers],
-            targets,
+            targets: vec![Spent::NEW; targets],
+            drafters: vec![Spent::NEW; drafters],
         }
     }
 
-    /// Looks at the workers that the last event touched; calls `changed(worker, activity, since)` for each activity that ended.
-    pub(super) fn observe(
-        &mut self,
-        at: Time,
-        core: &Core,
-        mut changed: impl FnMut(usize, Activity, Time),
-    ) {
-        let (targets, drafters) = self.now.split_at_mut(self.targets);
-        let mut compare = |worker: usize, now: &mut (Activity, Time), activity: Activity| {
-            let (before, since) = *now;
-            if activity != before {
-                self.spans[worker][before.index()] += at - since;
-                *now = (activity, at);
-                changed(worker, before, since);
-            }
-        };
+    /// Looks at the workers that the last event touched.
+    #[inline]
+    pub(super) fn observe(&mut self, at: Time, core: &Core) {
         for target in core.touched_targets() {
-            let i = target.index();
-            compare(i, &mut targets[i], core.target_activity(target));
+            self.targets[target.index()].observe(at, core.target_activity(target));
         }
         for drafter in core.touched_drafters() {
-            let i = drafter.index();
-            let activity = core.drafter_activity(drafter);
-            compare(self.targets + i, &mut drafters[i], activity);
+            self.drafters[drafter.index()].observe(at, core.drafter_activity(drafter));
         }
     }
 
-    /// The shares if the run ended at `end`.
+    /// The shares if the run ended at `end`, targets first.
     pub(super) fn until(&self, end: Time) -> Vec<WorkerShares> {
-        let all = self.now.iter().zip(&self.spans).enumerate();
-        all.map(|(worker, (&(activity, since), spans))| {
-            let mut spans = *spans;
-            spans[activity.index()] += end - since;
-            WorkerShares {
-                worker: self.name(worker),
-                spans,
-            }
-        })
-        .collect()
-    }
-
-    pub(super) fn name(&self, worker: usize) -> String {
-        if worker < self.targets {
-            TargetId::from_index(worker).to_string()
-        } else {
-            DrafterId::from_index(worker - self.targets).to_string()
-        }
+        let targets = self.targets.iter().enumerate();
+        let targets = targets.map(|(i, t)| t.until(end, TargetId::from_index(i).to_string()));
+        let drafters = self.drafters.iter().enumerate();
+        let drafters = drafters.map(|(i, d)| d.until(end, DrafterId::from_index(i).to_string()));
+        targets.chain(drafters).collect()
     }
 }

@@ -243,6 +243,7 @@ fn check_replay(case: &Case, driver: &Driver) {
     let mut core = case.work.core(&case.policy);
     let detail = Detail {
         points: true,
+        steps: true,
         timeline_steps: 3,
     };
     let mut meter = Meter::new(&core, detail);

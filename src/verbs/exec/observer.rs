@@ -116,6 +116,7 @@ impl<'a> Recorder<'a> {
         taken_over.map_err(|e| steps.failed(e))?;
         let detail = Detail {
             points: true,
+            steps: true,
             timeline_steps: report::STEPS_RECORDED,
         };
         let before = resumed.map_or(0, |resumed| resumed.checkpoint.step);

@@ -47,6 +47,7 @@ impl Driver {
     pub(crate) fn new(core: Core, times: Times) -> Self {
         let detail = Detail {
             points: true,
+            steps: true,
             timeline_steps: 3,
         };
         Self {
