@@ -37,7 +37,7 @@ pub(super) struct Watch {
 }
 
 /// Who has what in hand.
-struct Hands<Hidden> {
+struct InHand<Hidden> {
     watch: Watch,
     /// Trainings that were watched.
     watched: u32,
@@ -82,7 +82,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         let began = self.bench.clock.now();
         let both = request.window + request.window;
         let mut order = request.order.iter().cycle();
-        let mut hands = Hands {
+        let mut hands = InHand {
             watch,
             watched: 0,
             over: None,
@@ -144,7 +144,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
     }
 
     /// Notes what has ended and sends its microbatch on.
-    fn ended_in_stretch(&mut self, done: Done<Hidden>, hands: &mut Hands<Hidden>) {
+    fn ended_in_stretch(&mut self, done: Done<Hidden>, hands: &mut InHand<Hidden>) {
         let Some(mut course) = hands.busy.get_mut(&done.lane).and_then(VecDeque::pop_front) else {
             // An optimizer step is nobody's course.
             hands.is_applying = false;
@@ -203,7 +203,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
     }
 }
 
-impl<Hidden> Hands<Hidden> {
+impl<Hidden> InHand<Hidden> {
     fn is_idle(&self, lane: Lane) -> bool {
         self.count_in(lane) == 0
     }
