@@ -28,6 +28,30 @@ impl Rest {
     }
 }
 
+/// What each kind of work gains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rests {
+    /// Target forwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forward: Option<Rest>,
+    /// Drafter passes and optimizer steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub train: Option<Rest>,
+}
+
+impl Rests {
+    /// Whether nothing gains.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Speeds of forwards and of trainings on a device with this load, as shares of those in the costs.
+    pub fn gains(&self, load: &Load) -> [f64; 2] {
+        [self.forward, self.train].map(|rest| rest.map_or(1.0, |rest| rest.speed(load.busy())))
+    }
+}
+
 /// The share of the time lately in which a device computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {

@@ -3,9 +3,9 @@
 //! Between two events the speeds are constant, so it is enough to bring what remains of each piece up to date whenever one begins or ends.
 //! A worker that has a GPU of its own takes no part in this, unless rests of its GPU change its speed.
 
-use crate::spec::{Hardware, Rests, Sharing};
+use crate::spec::{Hardware, Sharing};
 use shared::id::MicrobatchId;
-use shared::load::Load;
+use shared::load::{Load, Rests};
 use shared::policy::{DeviceMap, Policy, Transport};
 use shared::time::{Span, Time};
 
@@ -98,11 +98,11 @@ impl Speeds {
                 Speed::ByKernel {
                     ratio,
                     factor: share * total / lengths.max(1.0),
-                    gains: gpu.gains(),
+                    gains: gpu.rests.gains(&gpu.load),
                 }
             }
             _ => {
-                let [forward_gain, train_gain] = gpu.gains();
+                let [forward_gain, train_gain] = gpu.rests.gains(&gpu.load);
                 Speed::ByKind {
                     forward: share * forward * forward_gain,
                     train: share * train * train_gain,
@@ -277,12 +277,6 @@ impl Running {
 }
 
 impl SharedGpu {
-    /// What forwards and trainings gain by rests.
-    fn gains(&self) -> [f64; 2] {
-        let busy = self.load.busy();
-        [self.rests.forward, self.rests.train].map(|rest| rest.map_or(1.0, |r| r.speed(busy)))
-    }
-
     fn advance(&mut self, now: Time) {
         let span = now - self.at;
         self.at = now;

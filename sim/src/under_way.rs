@@ -182,8 +182,7 @@ impl<'a> UnderWay<'a> {
                 let bytes = plan.microbatch(microbatch).bytes;
                 let links = &mut self.machine.links;
                 let link = links.stage(self.now, target, microbatch, bytes);
-                self.events.set(self.slots.link(link), links.next(link));
-                self.copy_begins(self.slots.target(target), microbatch);
+                self.copy(link, self.slots.target(target), microbatch);
             }
             Action::Fetch {
                 drafter,
@@ -193,8 +192,7 @@ impl<'a> UnderWay<'a> {
                 let bytes = plan.microbatch(microbatch).bytes;
                 let links = &mut self.machine.links;
                 let link = links.fetch(self.now, drafter, microbatch, bytes);
-                self.events.set(self.slots.link(link), links.next(link));
-                self.copy_begins(self.slots.drafter(drafter), microbatch);
+                self.copy(link, self.slots.drafter(drafter), microbatch);
             }
             Action::Apply { step, group } => {
                 let slot = match group {
@@ -283,9 +281,11 @@ impl<'a> UnderWay<'a> {
         }
     }
 
-    /// A copy may slow compute on the shared GPU of the worker that a slot belongs to.
+    /// A copy is under way on `link`; it may slow compute on the shared GPU of the worker in `slot`.
     #[inline]
-    fn copy_begins(&mut self, slot: usize, microbatch: MicrobatchId) {
+    fn copy(&mut self, link: usize, slot: usize, microbatch: MicrobatchId) {
+        let next = self.machine.links.next(link);
+        self.events.set(self.slots.link(link), next);
         if let Some(gpu) = self.gpu_of(slot)
             && self.machine.devices.begin_copy(gpu, self.now, microbatch)
         {

@@ -338,7 +338,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
     /// Lets each of the first so many drafters train on a microbatch.
     fn train_at(&mut self, id: MicrobatchId, drafters: u16) -> Result<(), CalibrateError> {
         for drafter in (0..drafters).map(DrafterId) {
-            let hidden = self.arrived_at(id, drafter)?;
+            let (_, hidden) = self.arrived_at(id, drafter)?;
             self.ended(WorkerId::Drafter(drafter), Task::Train(id, hidden))?;
         }
         Ok(())
@@ -369,41 +369,24 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         Ok(())
     }
 
-    /// The time of a forward, and its hidden states where the first drafter can train on them.
-    fn arrived_after(&mut self, id: MicrobatchId) -> Result<(Span, Arc<Hidden>), CalibrateError> {
-        let (span, made) = self.ended(TARGET, Task::Forward(id))?;
-        let hidden = made.expect("a forward makes hidden states");
-        Ok((span, self.carried(id, DrafterId(0), hidden)?))
-    }
-
     /// Hidden states where the first drafter can train on them.
     fn arrived(&mut self, id: MicrobatchId) -> Result<Arc<Hidden>, CalibrateError> {
-        self.arrived_at(id, DrafterId(0))
+        Ok(self.arrived_at(id, DrafterId(0))?.1)
     }
 
-    /// Hidden states where a drafter can train on them.
+    /// The time of a forward, and its hidden states where a drafter can train on them.
     fn arrived_at(
         &mut self,
         id: MicrobatchId,
         drafter: DrafterId,
-    ) -> Result<Arc<Hidden>, CalibrateError> {
-        let (_, made) = self.ended(TARGET, Task::Forward(id))?;
-        let hidden = made.expect("a forward makes hidden states");
-        self.carried(id, drafter, hidden)
-    }
-
-    /// Copies hidden states from the target to a drafter.
-    fn carried(
-        &mut self,
-        id: MicrobatchId,
-        drafter: DrafterId,
-        mut hidden: Arc<Hidden>,
-    ) -> Result<Arc<Hidden>, CalibrateError> {
+    ) -> Result<(Span, Arc<Hidden>), CalibrateError> {
+        let (span, made) = self.ended(TARGET, Task::Forward(id))?;
+        let mut hidden = made.expect("a forward makes hidden states");
         for (_, leg) in legs_to(self.policy, drafter) {
             let (_, copy) = self.ended(leg.0, self.copying(id, leg, &hidden))?;
             hidden = copy.expect("a copy makes hidden states");
         }
-        Ok(hidden)
+        Ok((span, hidden))
     }
 
     fn copying(

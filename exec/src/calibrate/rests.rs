@@ -2,8 +2,8 @@
 
 use super::bench::Task;
 use super::{
-    CalibrateError, Calibration, DRAFTER, MicrobatchId, Pace, Request, Span, Stage, StepId, TARGET,
-    Timed,
+    CalibrateError, Calibration, DRAFTER, DrafterId, MicrobatchId, Pace, Request, Span, Stage,
+    StepId, TARGET, Timed,
 };
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         };
         Ok(match lap {
             Lap::Both => {
-                let (forward, hidden) = self.arrived_after(id)?;
+                let (forward, hidden) = self.arrived_at(id, DrafterId(0))?;
                 let (train, _) = self.ended(DRAFTER, Task::Train(id, hidden))?;
                 vec![
                     timed(Stage::Forward, like, forward),

@@ -55,16 +55,15 @@ struct InHand<Hidden> {
     is_applying: bool,
 }
 
-const COMPUTES: [Lane; 2] = [
-    Lane {
-        worker: TARGET,
-        copies: false,
-    },
-    Lane {
-        worker: DRAFTER,
-        copies: false,
-    },
-];
+const FORWARDS: Lane = Lane {
+    worker: TARGET,
+    copies: false,
+};
+
+const TRAININGS: Lane = Lane {
+    worker: DRAFTER,
+    copies: false,
+};
 
 const COPIES_OUT: Lane = Lane {
     worker: TARGET,
@@ -93,7 +92,6 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             trained: 0,
             is_applying: false,
         };
-        let [target, drafter] = COMPUTES;
         loop {
             self.go_on()?;
             let so_far = self.bench.since(began);
@@ -102,7 +100,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             let is_watched = so_far >= request.window && !is_over;
             // As in a run, a target that still copies so much out begins nothing: its memory has no room.
             let sends_off = hands.count_in(COPIES_OUT) <= usize::from(self.policy.copies_beside);
-            let has_room = hands.count < watch.in_hand && hands.is_idle(target) && sends_off;
+            let has_room = hands.count < watch.in_hand && hands.is_idle(FORWARDS) && sends_off;
             if has_room && !is_over {
                 let &(id, like) = order.next().expect("the order is not empty");
                 hands.count += 1;
@@ -114,16 +112,16 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
                     since: self.bench.send(TARGET, Task::Forward(id)),
                     is_watched,
                 };
-                hands.give(target, course);
+                hands.give(FORWARDS, course);
             }
-            if hands.is_idle(drafter)
+            if hands.is_idle(TRAININGS)
                 && !hands.is_applying
                 && let Some(mut course) = hands.ready.pop_front()
             {
                 let hidden = course.hidden.take().expect("what is ready has arrived");
                 course.is_watched = is_watched;
                 course.since = self.bench.send(DRAFTER, Task::Train(course.id, hidden));
-                hands.give(drafter, course);
+                hands.give(TRAININGS, course);
             }
             if hands.count == 0 && !hands.is_applying {
                 break;
@@ -150,10 +148,9 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             hands.is_applying = false;
             return;
         };
-        let [target, drafter] = COMPUTES;
         let stage = match done.lane {
-            lane if lane == target => Some(Stage::Forward),
-            lane if lane == drafter => Some(Stage::Train),
+            FORWARDS => Some(Stage::Forward),
+            TRAININGS => Some(Stage::Train),
             _ => None,
         };
         // A copy that was ordered while another was under way has waited for that.

@@ -3,17 +3,28 @@ use crate::spec::SharedRate;
 use shared::policy::preset;
 
 fn one_gpu(sharing: Sharing, targets: u16, drafters: u16) -> Devices {
-    let text = "gpus = 1\ngpu_memory = '1 GB'\nhost_memory = '1 GB'";
     let hardware = Hardware {
         sharing: Some(sharing),
-        ..toml::from_str(text).unwrap()
+        ..hardware("gpus = 1")
     };
+    devices(&hardware, "composed", targets, drafters)
+}
+
+/// A box of which `keys` say what matters.
+fn hardware(keys: &str) -> Hardware {
+    toml::from_str(&format!(
+        "gpu_memory = '1 GB'\nhost_memory = '1 GB'\n{keys}"
+    ))
+    .unwrap()
+}
+
+fn devices(hardware: &Hardware, name: &str, targets: u16, drafters: u16) -> Devices {
     let policy = Policy {
         targets,
         drafters,
-        ..preset("composed").unwrap()
+        ..preset(name).unwrap()
     };
-    Devices::new(&hardware, &policy)
+    Devices::new(hardware, &policy)
 }
 
 fn ns(ns: u64) -> Time {
@@ -83,14 +94,9 @@ fn by_kernels_a_short_training_waits_for_the_kernels_of_a_long_forward() {
 
 #[test]
 fn copies_that_hold_up_launches_slow_compute_while_they_last() {
-    let text = "gpus = 1\ngpu_memory = '1 GB'\nhost_memory = '1 GB'\nsharing = {}\nhost_pageable = { bandwidth = '1 GB/s', compute_rate = 0.5 }";
-    let hardware: Hardware = toml::from_str(text).unwrap();
-    let policy = Policy {
-        targets: 1,
-        drafters: 1,
-        ..preset("staged-fifo").unwrap()
-    };
-    let mut devices = Devices::new(&hardware, &policy);
+    let keys =
+        "gpus = 1\nsharing = {}\nhost_pageable = { bandwidth = '1 GB/s', compute_rate = 0.5 }";
+    let mut devices = devices(&hardware(keys), "staged-fifo", 1, 1);
     let gpu = devices.of_target(0).unwrap();
     devices.begin(gpu, ns(0), 0, Work::Forward, Span::from_ns(100));
     assert!(devices.begin_copy(gpu, ns(20), MicrobatchId(4)));
@@ -103,14 +109,7 @@ fn copies_that_hold_up_launches_slow_compute_while_they_last() {
 
 #[test]
 fn whoever_has_a_gpu_alone_is_not_slowed() {
-    let text = "gpus = 3\ngpu_memory = '1 GB'\nhost_memory = '1 GB'\nsharing = {}";
-    let hardware: Hardware = toml::from_str(text).unwrap();
-    let policy = Policy {
-        targets: 2,
-        drafters: 2,
-        ..preset("composed").unwrap()
-    };
-    let devices = Devices::new(&hardware, &policy);
+    let devices = devices(&hardware("gpus = 3\nsharing = {}"), "composed", 2, 2);
     assert_eq!(devices.of_target(0), None);
     assert_eq!(devices.of_target(1), None);
     assert!(devices.of_drafter(0).is_some());
@@ -119,14 +118,8 @@ fn whoever_has_a_gpu_alone_is_not_slowed() {
 
 #[test]
 fn a_worker_with_a_gpu_of_its_own_gains_by_rests() {
-    let text = "gpus = 2\ngpu_memory = '1 GB'\nhost_memory = '1 GB'\nrests = { forward = { exponent = 0.5, busy = 1.0, speed_max = 1.25 } }";
-    let hardware: Hardware = toml::from_str(text).unwrap();
-    let policy = Policy {
-        targets: 1,
-        drafters: 1,
-        ..preset("composed").unwrap()
-    };
-    let mut devices = Devices::new(&hardware, &policy);
+    let keys = "gpus = 2\nrests = { forward = { exponent = 0.5, busy = 1.0, speed_max = 1.25 } }";
+    let mut devices = devices(&hardware(keys), "composed", 1, 1);
     let (target, drafter) = (
         devices.of_target(0).unwrap(),
         devices.of_drafter(0).unwrap(),

@@ -4,7 +4,7 @@ use super::check::{Checks, Problem};
 use super::sharing::Sharing;
 use super::units::{ByteSize, Rate};
 use serde::{Deserialize, Serialize};
-use shared::load::Rest;
+use shared::load::Rests;
 
 /// One box. Each link belongs to the transport of its name; a missing one cannot be used, except `local`, by which nothing moves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,56 +37,6 @@ pub struct Hardware {
     /// What work gains when its GPU rests now and then; without it, nothing.
     #[serde(default, skip_serializing_if = "Rests::is_none")]
     pub rests: Rests,
-}
-
-/// What each kind of work gains by rests: a GPU at its power limit clocks by what it draws on average.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rests {
-    /// Target forwards.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub forward: Option<Rest>,
-    /// Drafter passes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub train: Option<Rest>,
-}
-
-impl Rests {
-    /// Whether nothing gains.
-    pub fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
-
-    fn validate(&self, at: &str) -> Vec<Problem> {
-        let mut checks = Checks::new(at);
-        for (name, rest) in [("forward", self.forward), ("train", self.train)] {
-            let Some(rest) = rest else { continue };
-            let out = "leave it out for work whose speed does not depend on rests";
-            for (key, value, is_sound, rule) in [
-                (
-                    "exponent",
-                    rest.exponent,
-                    (0.0..1.0).contains(&rest.exponent),
-                    "must be at least 0 and below 1",
-                ),
-                (
-                    "busy",
-                    rest.busy,
-                    rest.busy > 0.0 && rest.busy <= 1.0,
-                    "must be above 0 and at most 1",
-                ),
-                (
-                    "speed_max",
-                    rest.speed_max,
-                    (1.0..=SPEED_MAX).contains(&rest.speed_max),
-                    "must be from 1 to 3",
-                ),
-            ] {
-                checks.require(is_sound, &format!("{name}.{key}"), value, rule, out);
-            }
-        }
-        checks.done()
-    }
 }
 
 /// No clock rises by more; a higher number is a mistake in the file.
@@ -149,8 +99,39 @@ impl Hardware {
             let problems = sharing.validate(&checks.path("sharing"));
             checks.extend(problems);
         }
-        let problems = self.rests.validate(&checks.path("rests"));
+        let problems = self.validate_rests(&checks.path("rests"));
         checks.extend(problems);
+        checks.done()
+    }
+
+    fn validate_rests(&self, at: &str) -> Vec<Problem> {
+        let mut checks = Checks::new(at);
+        for (name, rest) in [("forward", self.rests.forward), ("train", self.rests.train)] {
+            let Some(rest) = rest else { continue };
+            let out = "leave it out for work whose speed does not depend on rests";
+            for (key, value, is_sound, rule) in [
+                (
+                    "exponent",
+                    rest.exponent,
+                    (0.0..1.0).contains(&rest.exponent),
+                    "must be at least 0 and below 1",
+                ),
+                (
+                    "busy",
+                    rest.busy,
+                    rest.busy > 0.0 && rest.busy <= 1.0,
+                    "must be above 0 and at most 1",
+                ),
+                (
+                    "speed_max",
+                    rest.speed_max,
+                    (1.0..=SPEED_MAX).contains(&rest.speed_max),
+                    "must be from 1 to 3",
+                ),
+            ] {
+                checks.require(is_sound, &format!("{name}.{key}"), value, rule, out);
+            }
+        }
         checks.done()
     }
 

@@ -18,7 +18,7 @@ mod workload;
 pub use check::Problem;
 pub use costs::{Costs, Distribution, Formula, StageCost};
 pub use fault::{Fault, FaultKind, Worker, WorkerError};
-pub use hardware::{Hardware, Link, Rests};
+pub use hardware::{Hardware, Link};
 pub use lengths::{Lengths, Share};
 pub use model::Model;
 pub use search::{Method, Objective, Search};

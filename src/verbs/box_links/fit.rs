@@ -5,7 +5,8 @@
 
 use super::Found;
 use exec::cuda::links::{Busy, Measured, Route};
-use sim::spec::{ByteSize, Hardware, Link, Rate, Rests};
+use shared::load::Rests;
+use sim::spec::{ByteSize, Hardware, Link, Rate};
 
 /// What all together keep of what one alone carries, below which they share a link; and of the two directions, below which they contend.
 const OWN_SHARE: f64 = 0.75;

@@ -47,6 +47,12 @@ impl Measurement {
         times
     }
 
+    /// Median time alone by microbatch. (ms)
+    fn alone(&self, stage: Stage) -> BTreeMap<MicrobatchId, f64> {
+        let times = self.times(&self.measured.alone, stage).into_iter();
+        times.map(|(id, times)| (id, median(&times))).collect()
+    }
+
     /// Where copies were measured beside compute, that is what counts: so they run.
     pub(super) fn list(&self, stage: Stage) -> &[Timed] {
         match stage {
@@ -123,11 +129,7 @@ impl Measurement {
 
     /// Pieces of a forward beside a training, by what they overlapped with.
     pub(super) fn overlaps(&self) -> Vec<Overlapped> {
-        let alone = |stage| -> BTreeMap<MicrobatchId, f64> {
-            let times = self.times(&self.measured.alone, stage).into_iter();
-            times.map(|(id, times)| (id, median(&times))).collect()
-        };
-        let (forwards, trains) = (alone(Stage::Forward), alone(Stage::Train));
+        let (forwards, trains) = (self.alone(Stage::Forward), self.alone(Stage::Train));
         let of = |s: &Spanned| match s.stage {
             Stage::Forward => forwards.get(&s.microbatch).copied(),
             _ => trains.get(&s.microbatch).copied(),
@@ -154,11 +156,7 @@ impl Measurement {
 
     /// What a kind of work gains by rests of its device; none where that was not watched or is next to nothing.
     pub(super) fn rest(&self, stage: Stage, shares_a_device: bool) -> Option<Rest> {
-        let alone: BTreeMap<_, _> = self
-            .times(&self.measured.alone, stage)
-            .into_iter()
-            .map(|(id, times)| (id, median(&times)))
-            .collect();
+        let alone = self.alone(stage);
         let paces = self.measured.paces.iter();
         let mine = paces.filter(|pace| pace.pieces.iter().any(|piece| piece.stage == stage));
         let each: Vec<fit::Paced> = mine

@@ -19,11 +19,12 @@ use fit::{FitError, Point};
 pub(crate) use measure::models_of;
 use measurement::{Measurement, RateBeside};
 use shared::id::MicrobatchId;
+use shared::load::Rests;
 use shared::plan::Plan;
 use shared::policy::Transport;
 use shared::time::Span;
 use sim::spec::{
-    ByteSize, Costs, Distribution, Formula, Link, Rate, Rests, SharedRate, Sharing, StageCost,
+    ByteSize, Costs, Distribution, Formula, Link, Rate, SharedRate, Sharing, StageCost,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -6,8 +6,9 @@ use crate::failure::Failure;
 use crate::output::OutputDir;
 use exec::calibrate::Stage;
 use serde::Serialize;
+use shared::load::Rests;
 use shared::record::Digest;
-use sim::spec::{ByteSize, Link, Rests, Sharing};
+use sim::spec::{ByteSize, Link, Sharing};
 
 /// The parts of a scenario that a calibration knows. Laid over a scenario, they replace what it assumed.
 #[derive(Serialize)]

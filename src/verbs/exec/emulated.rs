@@ -69,7 +69,7 @@ fn devices(ready: &Ready) -> Option<DeviceSharing> {
     };
     Some(DeviceSharing {
         kernel_ratio: sharing.kernel_ratio,
-        rests: [hardware.rests.forward, hardware.rests.train],
+        rests: hardware.rests,
         beside_copy: match &hardware.sharing {
             Some(_) => link(ready).and_then(|link| link.compute_rate),
             None => None,

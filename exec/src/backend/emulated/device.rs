@@ -1,7 +1,7 @@
 //! Devices that several workers share: each piece of work goes at a speed that depends on what else is under way.
 
 use crate::backend::Ordered;
-use shared::load::{Load, Rest};
+use shared::load::{Load, Rests};
 use shared::time::{Span, Time};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ pub struct DeviceSharing {
     /// Kernels of a training for each of a forward, where speeds are shared by the length of kernels.
     pub kernel_ratio: Option<f64>,
     /// What forwards and trainings gain by rests of their device.
-    pub rests: [Option<Rest>; 2],
+    pub rests: Rests,
     /// What a copy leaves of all speeds on its worker's device.
     pub beside_copy: f64,
 }
@@ -41,7 +41,7 @@ impl Devices {
     pub(super) fn new(sharing: &DeviceSharing) -> Self {
         let all = sharing.targets.iter().chain(&sharing.drafters);
         let count = all.clone().max().map_or(0, |last| last + 1);
-        let rests = sharing.rests.iter().any(Option::is_some);
+        let rests = !sharing.rests.is_none();
         let shared = |device: usize| rests || all.clone().filter(|&&at| at == device).count() > 1;
         let devices: Vec<Option<Arc<Device>>> = (0..count)
             .map(|at| shared(at).then(|| Arc::new(Device::new(sharing))))
@@ -143,7 +143,7 @@ struct State {
     beside_copy: f64,
     copies: i32,
     load: Load,
-    rests: [Option<Rest>; 2],
+    rests: Rests,
     at: Time,
     entered: u64,
     running: Vec<Running>,
@@ -202,7 +202,7 @@ impl State {
     }
 
     fn pass(&mut self, span: Span, computes: bool) {
-        if self.rests.iter().any(Option::is_some) {
+        if !self.rests.is_none() {
             self.load.pass(span, computes);
         }
     }
@@ -220,8 +220,8 @@ impl State {
         } else {
             1.0
         };
-        let rest = self.rests[usize::from(of.work != Work::Forward)];
-        let share = share * rest.map_or(1.0, |rest| rest.speed(self.load.busy()));
+        let gain = self.rests.gains(&self.load)[usize::from(of.work != Work::Forward)];
+        let share = share * gain;
         let takes_turns = forwards > 0 && trains > 0;
         match self.kernel_ratio.filter(|_| takes_turns) {
             Some(ratio) if self.running.iter().all(|r| r.work != Work::Apply) => {
@@ -262,7 +262,7 @@ mod tests {
             beside_copy: 0.5,
             copies: 0,
             load: Load::default(),
-            rests: [None; 2],
+            rests: Rests::default(),
             at: Time::ZERO,
             entered: 0,
             running: Vec::new(),
@@ -317,7 +317,7 @@ mod tests {
             drafters: vec![2, 2],
             speeds: Vec::new(),
             kernel_ratio: None,
-            rests: [None; 2],
+            rests: Rests::default(),
             beside_copy: 1.0,
         });
         assert!(devices.of_target(0).is_none() && devices.of_target(1).is_none());
