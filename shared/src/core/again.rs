@@ -2,7 +2,7 @@
 
 use super::{Action, Actions, Core, Status};
 use crate::id::{DrafterId, MicrobatchId, TargetId};
-use crate::policy::{Assignment, Dispatch, Enforce, Queue};
+use crate::policy::{Assignment, Enforce, Queue};
 
 impl Core {
     /// An attempt failed: the microbatch is tried again, or given up and listed.
@@ -30,8 +30,9 @@ impl Core {
     #[cold]
     pub(super) fn begin_again(&mut self, id: MicrobatchId) {
         if self.status(id) == Status::Queued {
-            let lane = self.policy.queue.lane(id, self);
-            self.leave_lane(id, lane);
+            let lanes = &mut self.state.lanes;
+            let lane = lanes.iter().position(|lane| lane.contains(&id));
+            self.leave_lane(id, lane.expect("what waits stands in a lane"));
         }
         self.touched.everything();
         self.vacate(id);
@@ -43,10 +44,14 @@ impl Core {
 
     /// What a microbatch that was begun occupies is given back.
     pub(super) fn vacate(&mut self, id: MicrobatchId) {
-        self.release(id);
-        self.destroy(id);
-        if self.status(id) != Status::Pending {
-            self.state.samples_in_flight -= self.state.lives[id.index()].samples;
+        let life = &mut self.state.lives[id.index()];
+        let had_slot = self.state.hs.release(life);
+        self.state.hs.destroy(life);
+        if life.status != Status::Pending {
+            self.state.samples_in_flight -= life.samples;
+        }
+        if had_slot {
+            self.slots_have_changed();
         }
     }
 
@@ -63,27 +68,28 @@ impl Core {
 
     #[inline(always)]
     pub(super) fn forget_untaken(&mut self, id: MicrobatchId) {
-        self.count_untaken(id, |count| *count -= 1);
-        let bucket = self.state.lives[id.index()].bucket;
+        let left_of_bucket = self.count_untaken(id, |count| *count -= 1);
         let acts_on_taking = self.policy.mix_enforce == Enforce::Take;
-        let is_last = self.state.untaken == 0
-            || acts_on_taking && self.state.untaken_of_bucket[bucket.index()] == 0;
-        if is_last {
+        if self.state.untaken == 0 || acts_on_taking && left_of_bucket == 0 {
             self.touched.all_drafters();
         }
     }
 
+    /// Returns how many of its bucket are untaken then.
     #[inline(always)]
-    fn count_untaken(&mut self, id: MicrobatchId, change: impl Fn(&mut u32)) {
+    fn count_untaken(&mut self, id: MicrobatchId, change: impl Fn(&mut u32)) -> u32 {
         change(&mut self.state.untaken);
         let bucket = self.state.lives[id.index()].bucket;
-        change(&mut self.state.untaken_of_bucket[bucket.index()]);
+        let of_bucket = &mut self.state.untaken_of_bucket[bucket.index()];
+        change(of_bucket);
+        let of_bucket = *of_bucket;
         if self.policy.queue == Queue::PerDrafter
             && let Some(drafter) = self.consignee(id)
         {
             change(&mut self.state.untaken_of_drafter[drafter.index()]);
             self.drafter_mut(drafter);
         }
+        of_bucket
     }
 
     pub(super) fn reset_cursors(&mut self) {

@@ -97,11 +97,13 @@ impl Core {
     /// Hidden states that may leave get a slot, unless they have one, and go.
     #[inline(always)]
     pub(super) fn let_go(&mut self, target: TargetId, id: MicrobatchId, out: &mut Actions) {
-        if !self.state.lives[id.index()].has_slot() {
-            self.grant(id);
+        let consignee = self.consignee(id);
+        let life = &mut self.state.lives[id.index()];
+        if !life.has_slot() {
+            self.state.hs.grant(life, consignee, &mut self.most);
             out.push(Action::Admit { microbatch: id });
         }
-        self.send_off(target, id, out);
+        self.send_off(target, id, consignee, out);
     }
 
     /// Whether hidden states may leave their target now: not during an orderly stop, and not for a drafter that is not there.
@@ -115,21 +117,28 @@ impl Core {
 
     /// Hidden states that have a slot leave their target's hands: they travel to where they wait, or wait where they are.
     #[inline(always)]
-    pub(super) fn send_off(&mut self, target: TargetId, id: MicrobatchId, out: &mut Actions) {
+    fn send_off(
+        &mut self,
+        target: TargetId,
+        id: MicrobatchId,
+        consignee: Option<DrafterId>,
+        out: &mut Actions,
+    ) {
         if self.policy.placement == Placement::Target || self.policy.transport == Transport::Local {
             self.make_idle(target);
             self.arrive(id);
             return;
         }
         let drafter = match self.policy.placement {
-            Placement::Drafter => self.consignee(id),
+            Placement::Drafter => consignee,
             Placement::Host | Placement::Target => None,
         };
+        let (life, hs) = (&mut self.state.lives[id.index()], &mut self.state.hs);
         match drafter {
-            Some(drafter) => self.put_on_drafter(id, drafter),
-            None => self.put_on_host(id),
+            Some(drafter) => hs.put_on_drafter(life, drafter),
+            None => hs.put_on_host(life),
         }
-        self.state.lives[id.index()].status = Status::Staging;
+        life.status = Status::Staging;
         self.state.in_flight += 1;
         if self.policy.overlap {
             self.target_mut(target).copies_out += 1;
@@ -165,7 +174,9 @@ impl Core {
         if outcome == Outcome::Failed || is_lost {
             self.fail(id);
         } else {
-            self.leave_target(id);
+            self.state
+                .hs
+                .leave_target(&mut self.state.lives[id.index()]);
             self.arrive(id);
         }
     }
@@ -210,56 +221,50 @@ impl Core {
     /// Hidden states are in the drafter's own hands; the place they came from is given back unless the slot lasts until trained.
     #[inline(always)]
     pub(super) fn in_hand(&mut self, drafter: DrafterId, id: MicrobatchId) {
-        self.make_ready(drafter, id);
-        if !self.state.drafters[drafter.index()].is_working() {
+        let is_composed = self.is_composed();
+        let d = self.drafter_mut(drafter);
+        d.make_ready(id, is_composed);
+        if !d.is_working() {
             self.touched.due(&[Stage::Train]);
         }
-        self.state.lives[id.index()].status = Status::Ready;
-        if self.policy.release == Release::Fetched {
-            self.release(id);
+        let (life, hs) = (&mut self.state.lives[id.index()], &mut self.state.hs);
+        life.status = Status::Ready;
+        let release = self.policy.release;
+        let gives_back = release == Release::Fetched && hs.release(life);
+        if release != Release::Trained && life.at_drafter.is_some() {
+            hs.leave_target(life);
+            hs.leave_host(life);
         }
-        let has_arrived = self.state.lives[id.index()].at_drafter.is_some();
-        if self.policy.release != Release::Trained && has_arrived {
-            self.leave_target(id);
-            self.leave_host(id);
-        }
-    }
-
-    /// A drafter trains in the order in which things reach it, and under a plan in plan order.
-    #[inline(always)]
-    fn make_ready(&mut self, drafter: DrafterId, id: MicrobatchId) {
-        let is_composed = self.is_composed();
-        let ready = &mut self.drafter_mut(drafter).ready;
-        if is_composed {
-            let at = ready.partition_point(|&earlier| earlier < id);
-            ready.insert(at, id);
-        } else {
-            ready.push(id);
+        if gives_back {
+            self.slots_have_changed();
         }
     }
 
     #[inline(never)]
     fn train_ended(&mut self, drafter: DrafterId, id: MicrobatchId, outcome: Outcome) {
+        self.state.in_flight -= 1;
+        self.state.drafters_training -= 1;
         let d = self.drafter_mut(drafter);
         assert!(
             d.training.take() == Some(id),
             "a training ends once, after it began"
         );
-        let is_lost = !d.is_present();
-        self.state.in_flight -= 1;
-        self.state.drafters_training -= 1;
-        if outcome == Outcome::Failed || is_lost {
+        if outcome == Outcome::Failed || !d.is_present() {
             self.untake(drafter, id);
             self.fail(id);
-        } else {
-            self.state.drafters[drafter.index()].trained.push(id);
-            self.state.step_trained += 1;
-            self.release(id);
-            self.destroy(id);
-            self.state.lives[id.index()].status = Status::Trained;
-            self.pool_has_changed();
-            self.has_trained(drafter);
+            return;
         }
+        d.trained.push(id);
+        self.state.step_trained += 1;
+        let (life, hs) = (&mut self.state.lives[id.index()], &mut self.state.hs);
+        let gives_back = hs.release(life);
+        hs.destroy(life);
+        life.status = Status::Trained;
+        if gives_back {
+            self.slots_have_changed();
+        }
+        self.pool_has_changed();
+        self.has_trained(drafter);
     }
 
     /// What may follow from the end of a training: without prefetch the drafter has room now, it may hold what comes next, and it may

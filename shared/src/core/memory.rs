@@ -1,9 +1,10 @@
 //! Hidden states: which slots they occupy and in whose memory they lie. Every byte is added once and taken away once.
 
 use super::Core;
+use super::caps::Most;
 use super::state::{HsUse, Life, Slot, Use};
 use super::touched::Stage;
-use crate::id::{Bytes, DrafterId, MicrobatchId, TargetId};
+use crate::id::{Bytes, DrafterId, TargetId};
 
 impl HsUse {
     pub(super) fn new(buckets: usize, targets: usize, drafters: usize) -> Self {
@@ -18,15 +19,75 @@ impl HsUse {
         }
     }
 
+    /// A slot is granted, which counts against the depth of `consignee` too where there is one.
+    #[inline(always)]
+    pub(super) fn grant(&mut self, life: &mut Life, consignee: Option<DrafterId>, most: &mut Most) {
+        assert!(!life.has_slot(), "hidden states occupy one slot");
+        most.total.raise(self.slots.add(life.bytes));
+        let bucket = &mut self.by_bucket[life.bucket.index()];
+        most.bucket.raise(bucket.add(life.bytes));
+        life.slot = match consignee {
+            None => Slot::Shared,
+            Some(drafter) => {
+                let of_drafter = &mut self.by_drafter[drafter.index()];
+                most.drafter.raise(of_drafter.add(life.bytes));
+                Slot::Of(drafter)
+            }
+        };
+    }
+
+    /// A slot is given back; whether there was one.
+    #[inline(always)]
+    pub(super) fn release(&mut self, life: &mut Life) -> bool {
+        match std::mem::replace(&mut life.slot, Slot::None) {
+            Slot::None => return false,
+            Slot::Shared => {}
+            Slot::Of(drafter) => self.by_drafter[drafter.index()].sub(life.bytes),
+        }
+        self.slots.sub(life.bytes);
+        self.by_bucket[life.bucket.index()].sub(life.bytes);
+        true
+    }
+
+    /// A slot no longer counts against its drafter, who is lost; it still counts in all.
+    pub(super) fn charge_to_nobody(&mut self, life: &mut Life) {
+        if let Slot::Of(drafter) = life.slot {
+            life.slot = Slot::Shared;
+            self.by_drafter[drafter.index()].sub(life.bytes);
+        }
+    }
+
+    /// A forward begins to write hidden states into its target's memory.
     #[inline]
-    fn leave_target(&mut self, life: &mut Life) {
+    pub(super) fn create(&mut self, life: &mut Life, target: TargetId) {
+        self.alive.add(life.bytes);
+        self.at_target[target.index()] += life.bytes;
+        life.at_target = Some(target);
+    }
+
+    #[inline]
+    pub(super) fn put_on_host(&mut self, life: &mut Life) {
+        self.at_host += life.bytes;
+        life.at_host = true;
+    }
+
+    #[inline]
+    pub(super) fn put_on_drafter(&mut self, life: &mut Life, drafter: DrafterId) {
+        if life.at_drafter.is_none() {
+            life.at_drafter = Some(drafter);
+            self.at_drafter[drafter.index()] += life.bytes;
+        }
+    }
+
+    #[inline]
+    pub(super) fn leave_target(&mut self, life: &mut Life) {
         if let Some(target) = life.at_target.take() {
             self.at_target[target.index()] -= life.bytes;
         }
     }
 
     #[inline]
-    fn leave_host(&mut self, life: &mut Life) {
+    pub(super) fn leave_host(&mut self, life: &mut Life) {
         if std::mem::take(&mut life.at_host) {
             self.at_host -= life.bytes;
         }
@@ -38,115 +99,28 @@ impl HsUse {
             self.at_drafter[drafter.index()] -= life.bytes;
         }
     }
+
+    /// Hidden states are gone from everywhere.
+    #[inline(always)]
+    pub(super) fn destroy(&mut self, life: &mut Life) {
+        if life.status.is_alive() {
+            self.alive.sub(life.bytes);
+        }
+        self.leave_target(life);
+        self.leave_host(life);
+        self.leave_drafter(life);
+    }
 }
 
 impl Core {
-    /// A microbatch's course, and the hidden states of all.
-    #[inline]
-    fn life_and_hs(&mut self, id: MicrobatchId) -> (&mut Life, &mut HsUse) {
-        (&mut self.state.lives[id.index()], &mut self.state.hs)
-    }
-
-    /// A slot is granted.
-    #[inline(always)]
-    pub(super) fn grant(&mut self, id: MicrobatchId) {
-        let consignee = self.consignee(id);
-        let life = &mut self.state.lives[id.index()];
-        assert!(!life.has_slot(), "hidden states occupy one slot");
-        let (hs, most) = (&mut self.state.hs, &mut self.most);
-        most.total.raise(hs.slots.add(life.bytes));
-        most.bucket
-            .raise(hs.by_bucket[life.bucket.index()].add(life.bytes));
-        life.slot = match consignee {
-            None => Slot::Shared,
-            Some(drafter) => {
-                most.drafter
-                    .raise(hs.by_drafter[drafter.index()].add(life.bytes));
-                Slot::Of(drafter)
-            }
-        };
-    }
-
-    /// A slot is given back, if there is one.
-    #[inline(always)]
-    pub(super) fn release(&mut self, id: MicrobatchId) {
-        let (life, hs) = self.life_and_hs(id);
-        match std::mem::replace(&mut life.slot, Slot::None) {
-            Slot::None => return,
-            Slot::Shared => {}
-            Slot::Of(drafter) => hs.by_drafter[drafter.index()].sub(life.bytes),
-        }
-        hs.slots.sub(life.bytes);
-        hs.by_bucket[life.bucket.index()].sub(life.bytes);
-        self.slots_have_changed();
-    }
-
     /// Who waits for a slot may have one now: who holds hidden states, and who is idle.
     #[inline]
-    fn slots_have_changed(&mut self) {
+    pub(super) fn slots_have_changed(&mut self) {
         if !self.state.holding.is_empty() {
             self.touched.due(&[Stage::Admit]);
         }
         if !self.state.idle_targets.is_empty() {
             self.touched.due(&[Stage::Feed]);
         }
-    }
-
-    /// A slot no longer counts against its drafter, who is lost; it still counts in all.
-    pub(super) fn charge_to_nobody(&mut self, id: MicrobatchId) {
-        let (life, hs) = self.life_and_hs(id);
-        if let Slot::Of(drafter) = life.slot {
-            life.slot = Slot::Shared;
-            hs.by_drafter[drafter.index()].sub(life.bytes);
-        }
-    }
-
-    /// A forward begins to write hidden states into its target's memory.
-    #[inline]
-    pub(super) fn create(&mut self, id: MicrobatchId, target: TargetId) {
-        let (life, hs) = self.life_and_hs(id);
-        hs.alive.add(life.bytes);
-        hs.at_target[target.index()] += life.bytes;
-        life.at_target = Some(target);
-    }
-
-    #[inline]
-    pub(super) fn put_on_host(&mut self, id: MicrobatchId) {
-        let (life, hs) = self.life_and_hs(id);
-        hs.at_host += life.bytes;
-        life.at_host = true;
-    }
-
-    #[inline]
-    pub(super) fn put_on_drafter(&mut self, id: MicrobatchId, drafter: DrafterId) {
-        let (life, hs) = self.life_and_hs(id);
-        if life.at_drafter.is_none() {
-            life.at_drafter = Some(drafter);
-            hs.at_drafter[drafter.index()] += life.bytes;
-        }
-    }
-
-    #[inline]
-    pub(super) fn leave_target(&mut self, id: MicrobatchId) {
-        let (life, hs) = self.life_and_hs(id);
-        hs.leave_target(life);
-    }
-
-    #[inline]
-    pub(super) fn leave_host(&mut self, id: MicrobatchId) {
-        let (life, hs) = self.life_and_hs(id);
-        hs.leave_host(life);
-    }
-
-    /// Hidden states are gone from everywhere.
-    #[inline(always)]
-    pub(super) fn destroy(&mut self, id: MicrobatchId) {
-        let (life, hs) = self.life_and_hs(id);
-        if life.status.is_alive() {
-            hs.alive.sub(life.bytes);
-        }
-        hs.leave_target(life);
-        hs.leave_host(life);
-        hs.leave_drafter(life);
     }
 }

@@ -53,6 +53,7 @@ pub use caps::Most;
 pub use event::{Event, Group, Outcome};
 pub use invariant::check;
 pub use line::Line;
+pub use rules::Takeable;
 pub use stall::{Stall, Wait};
 pub use state::{
     DrafterState, HsUse, Life, Memo, Phase, Presence, Slot, State, Status, TargetState, TargetTask,

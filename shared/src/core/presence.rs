@@ -34,7 +34,11 @@ impl Core {
             match self.status(id) {
                 Status::Held | Status::Queued => self.begin_again(id),
                 // A drafter has them in hand; only the copy that was kept for it is gone.
-                Status::Ready | Status::Training => self.leave_target(id),
+                Status::Ready | Status::Training => {
+                    self.state
+                        .hs
+                        .leave_target(&mut self.state.lives[id.index()]);
+                }
                 // Open work, whose end is still to be reported.
                 _ => {}
             }
@@ -100,7 +104,9 @@ impl Core {
         let drafters = &self.state.drafters;
         let is_lost = |d: DrafterId| drafters[d.index()].presence == Presence::Lost;
         for id in self.all_where(|life| matches!(life.slot, Slot::Of(d) if is_lost(d))) {
-            self.charge_to_nobody(id);
+            self.state
+                .hs
+                .charge_to_nobody(&mut self.state.lives[id.index()]);
         }
         if matches!(self.policy.queue, Queue::PerDrafter | Queue::Dealt) {
             let mut waiting: Vec<_> = self.state.lanes.iter().flatten().copied().collect();

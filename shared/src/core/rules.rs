@@ -1,8 +1,30 @@
 //! What is legal: caps, windows, steps. Policies choose within these; nothing here prefers anything.
 
-use super::{BucketSet, Core, DrafterState, Phase, Presence, TargetTask};
+use super::{BucketSet, Core, DrafterState, Phase, Presence, Status, TargetTask};
 use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, TargetId};
 use crate::policy::{Admission, Assignment, Barrier, Enforce, Input, Queue};
+
+/// Waiting hidden states that the rules let a drafter take. The core alone makes one, so what a policy picks is legal.
+#[derive(Clone, Copy, Debug)]
+pub struct Takeable {
+    pub(super) drafter: DrafterId,
+    pub(super) id: MicrobatchId,
+    lane: u16,
+}
+
+impl Takeable {
+    /// Whose hidden states.
+    #[inline]
+    pub fn microbatch(&self) -> MicrobatchId {
+        self.id
+    }
+
+    /// The lane in which they wait.
+    #[inline]
+    pub fn lane(&self) -> usize {
+        self.lane.into()
+    }
+}
 
 impl Core {
     /// Whether a slot for these hidden states would stay under every cap.
@@ -240,10 +262,20 @@ impl Core {
         self.state.untaken == self.state.waiting
     }
 
-    /// Whether the rules allow `drafter` to take a waiting microbatch now: its window and step have room, and the mixing rule, where it
-    /// acts on taking, stays within reach.
-    #[inline(never)]
-    pub fn may_take(&self, drafter: DrafterId, id: MicrobatchId) -> bool {
+    /// A waiting microbatch as one that `drafter` may take from its lane now, if the rules allow it: its window and step have room, and the
+    /// mixing rule, where it acts on taking, stays within reach.
+    #[inline]
+    pub fn takeable(&self, drafter: DrafterId, id: MicrobatchId, lane: usize) -> Option<Takeable> {
+        let is_legal = self.status(id) == Status::Queued && self.may_take(drafter, id);
+        is_legal.then_some(Takeable {
+            drafter,
+            id,
+            lane: lane as u16,
+        })
+    }
+
+    #[inline]
+    fn may_take(&self, drafter: DrafterId, id: MicrobatchId) -> bool {
         if self.is_composed() {
             return self.may_take_of_plan(id);
         }

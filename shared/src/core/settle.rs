@@ -191,10 +191,12 @@ impl Core {
             self.touched.due(&[Stage::Admit]);
         }
         if self.policy.admission == Admission::Reserve {
-            self.grant(id);
+            let consignee = self.consignee(id);
+            let life = &mut self.state.lives[id.index()];
+            self.state.hs.grant(life, consignee, &mut self.most);
         }
-        self.create(id, target);
         let life = &mut self.state.lives[id.index()];
+        self.state.hs.create(life, target);
         life.status = Status::Forwarding;
         self.state.samples_in_flight += life.samples;
         self.state.in_flight += 1;

@@ -220,6 +220,17 @@ impl DrafterState {
         self.ready.len() + usize::from(self.fetching.is_some())
     }
 
+    /// Hidden states are in its hands; it trains in the order in which they came, and under a plan in plan order.
+    #[inline(always)]
+    pub(super) fn make_ready(&mut self, id: MicrobatchId, by_plan: bool) {
+        if by_plan {
+            let at = self.ready.partition_point(|&earlier| earlier < id);
+            self.ready.insert(at, id);
+        } else {
+            self.ready.push(id);
+        }
+    }
+
     /// Whether it has begun to train for a step that is not applied yet.
     pub fn has_begun_window(&self) -> bool {
         self.training.is_some() || self.applying || !self.trained.is_empty()

@@ -1,7 +1,7 @@
 //! Drafters take hidden states.
 
 use super::touched::Stage;
-use super::{Action, Actions, Core, Status};
+use super::{Action, Actions, Core, Status, Takeable};
 use crate::id::{DrafterId, MicrobatchId};
 use crate::policy::{Assignment, Dispatch, Placement, Queue, Release, Transport};
 
@@ -40,10 +40,14 @@ impl Core {
     /// Lets the drafter at `at` in the list of those with room take one, if there is one for it.
     #[inline(never)]
     fn takes(&mut self, at: usize, drafter: DrafterId, out: &mut Actions) -> bool {
-        let Some(id) = self.picked(drafter) else {
+        let Some(picked) = self.picked(drafter) else {
             return false;
         };
-        self.hand_over(drafter, id, out);
+        assert!(
+            picked.drafter == drafter,
+            "a policy picks for who asked for it"
+        );
+        self.hand_over(picked, out);
         if !self.has_room(drafter) {
             self.state.idle_drafters.remove(at);
             self.state.drafters[drafter.index()].listed = false;
@@ -53,7 +57,7 @@ impl Core {
 
     /// What a drafter takes next. Where everybody has a queue or a share of its own, only who was touched can have got something.
     #[inline]
-    fn picked(&self, drafter: DrafterId) -> Option<MicrobatchId> {
+    fn picked(&self, drafter: DrafterId) -> Option<Takeable> {
         let has_own = self.knows_drafter || self.policy.queue == Queue::Dealt;
         if has_own && !self.touched.drafters.contains(drafter.index()) {
             return None;
@@ -62,15 +66,10 @@ impl Core {
     }
 
     #[inline]
-    fn hand_over(&mut self, drafter: DrafterId, id: MicrobatchId, out: &mut Actions) {
-        assert!(
-            self.status(id) == Status::Queued,
-            "a policy picks among what waits"
-        );
-        assert!(self.may_take(drafter, id), "a policy picks what is legal");
-        self.state.memo = self.policy.queue.taken(id, self);
-        let lane = self.policy.queue.lane(id, self);
-        self.leave_lane(id, lane);
+    fn hand_over(&mut self, picked: Takeable, out: &mut Actions) {
+        let Takeable { drafter, id, .. } = picked;
+        self.state.memo = self.policy.queue.taken(picked, self);
+        self.leave_lane(id, picked.lane());
         self.forget_untaken(id);
         let is_ahead = self.is_composed() && self.plan.step_of[id.index()] > self.state.step;
         self.state.step_taken += u32::from(!is_ahead);
@@ -78,8 +77,10 @@ impl Core {
             self.touched.all_drafters();
         }
         self.pool_has_changed();
-        if self.policy.release == Release::Taken {
-            self.release(id);
+        if self.policy.release == Release::Taken
+            && self.state.hs.release(&mut self.state.lives[id.index()])
+        {
+            self.slots_have_changed();
         }
         self.fetch(drafter, id, out);
         self.advance_cursor(drafter, id.0 + 1);
@@ -99,12 +100,8 @@ impl Core {
         if lane.first() == Some(id) {
             lane.pop();
         } else {
-            // Dealt to an inbox, or not the first of its lane.
-            let left = self.state.lanes.iter_mut().find_map(|lane| {
-                let at = lane.iter().position(|&waiting| waiting == id)?;
-                Some(lane.remove(at))
-            });
-            assert_eq!(left, Some(id), "what waits stands in a lane");
+            let at = lane.iter().position(|&waiting| waiting == id);
+            lane.remove(at.expect("what waits stands in its lane"));
         }
         self.state.waiting -= 1;
     }
@@ -117,12 +114,13 @@ impl Core {
             self.in_hand(drafter, id);
             return;
         }
+        let life = &mut self.state.lives[id.index()];
         let target = match self.policy.placement {
-            Placement::Target => self.state.lives[id.index()].at_target,
+            Placement::Target => life.at_target,
             Placement::Host | Placement::Drafter => None,
         };
-        self.put_on_drafter(id, drafter);
-        self.state.lives[id.index()].status = Status::Fetching;
+        self.state.hs.put_on_drafter(life, drafter);
+        life.status = Status::Fetching;
         self.drafter_mut(drafter).fetching = Some(id);
         self.state.in_flight += 1;
         out.push(Action::Fetch {

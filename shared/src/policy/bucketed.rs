@@ -4,7 +4,7 @@
 
 use super::dispatch::Dispatch;
 use super::{Policy, Take};
-use crate::core::{Core, Line, Memo};
+use crate::core::{Core, Memo, Takeable};
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
 
@@ -21,34 +21,40 @@ impl Dispatch for Bucketed {
         core.bucket(microbatch).index()
     }
 
-    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
+    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<Takeable> {
         let lanes = core.state().lanes.len();
         let from = core.memo().cursor as usize;
-        let head = |lane| {
-            let head = core.head(lane)?;
-            core.may_take(drafter, head).then_some((lane, head))
-        };
-        let heads = (from..lanes).chain(0..from).filter_map(head);
-        match core.policy().take {
-            Take::RoundRobin => return next_in_turn(from, drafter, core),
-            Take::Oldest => heads.min_by_key(|&(_, head)| core.state().lives[head.index()].ticket),
-            Take::Longest => {
-                heads.min_by_key(|&(lane, _)| (usize::MAX - core.state().lanes[lane].len(), lane))
+        let head = |lane| core.takeable(drafter, core.head(lane)?, lane);
+        let mut later = (from..lanes).filter_map(head);
+        let mut earlier = (0..from).filter_map(head);
+        let take = core.policy().take;
+        if take == Take::RoundRobin {
+            return later.next().or_else(|| earlier.next());
+        }
+        let heads = later.chain(earlier);
+        match take {
+            Take::RoundRobin | Take::Shortest => heads.min_by_key(Takeable::lane),
+            Take::Oldest => {
+                heads.min_by_key(|head| core.state().lives[head.microbatch().index()].ticket)
             }
-            Take::Shortest => heads.min_by_key(|&(lane, _)| lane),
+            Take::Longest => heads.min_by_key(|head| {
+                (
+                    usize::MAX - core.state().lanes[head.lane()].len(),
+                    head.lane(),
+                )
+            }),
             Take::Random => {
                 // A maximum of independent words is a uniform choice, without counting first.
-                heads.max_by_key(|&(lane, _)| core.draw(lane as u32))
+                heads.max_by_key(|head| core.draw(head.lane() as u32))
             }
         }
-        .map(|(_, head)| head)
     }
 
-    fn taken(&self, microbatch: MicrobatchId, core: &Core) -> Memo {
+    fn taken(&self, picked: Takeable, core: &Core) -> Memo {
         let memo = core.memo();
         match core.policy().take {
             Take::RoundRobin => {
-                let next = (self.lane(microbatch, core) + 1) % core.state().lanes.len();
+                let next = (picked.lane() + 1) % core.state().lanes.len();
                 Memo {
                     cursor: next as u32,
                     ..memo
@@ -61,11 +67,4 @@ impl Dispatch for Bucketed {
             },
         }
     }
-}
-
-/// The head of the first lane from `from` on, and round, that may be taken.
-fn next_in_turn(from: usize, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
-    let (earlier, later) = core.state().lanes.split_at(from);
-    let mut heads = later.iter().chain(earlier).filter_map(Line::first);
-    heads.find(|&head| core.may_take(drafter, head))
 }

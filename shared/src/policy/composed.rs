@@ -5,7 +5,7 @@
 
 use super::dispatch::Dispatch;
 use super::{Assignment, Policy};
-use crate::core::{Core, Status};
+use crate::core::{Core, Takeable};
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
 
@@ -31,18 +31,11 @@ impl Dispatch for Composed {
         }
     }
 
-    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
-        match core.policy().assignment {
-            Assignment::Fixed => {
-                let next = core.next_of_plan(drafter)?;
-                let is_there = core.status(next) == Status::Queued;
-                (is_there && core.may_take(drafter, next)).then_some(next)
-            }
-            Assignment::Shared => core.state().lanes[0]
-                .iter()
-                .copied()
-                .min()
-                .filter(|&first| core.may_take(drafter, first)),
-        }
+    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<Takeable> {
+        let next = match core.policy().assignment {
+            Assignment::Fixed => core.next_of_plan(drafter),
+            Assignment::Shared => core.state().lanes[0].iter().copied().min(),
+        };
+        core.takeable(drafter, next?, 0)
     }
 }

@@ -5,7 +5,7 @@
 
 use super::Policy;
 use super::dispatch::Dispatch;
-use crate::core::Core;
+use crate::core::{Core, Takeable};
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
 
@@ -23,9 +23,9 @@ impl Dispatch for Dealt {
         0
     }
 
-    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
-        core.head(1 + drafter.index())
-            .filter(|&head| core.may_take(drafter, head))
+    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<Takeable> {
+        let inbox = 1 + drafter.index();
+        core.takeable(drafter, core.head(inbox)?, inbox)
     }
 
     /// Who has least in its windows, taken or dealt, gets the next one, until all have the same number of whole windows. So each is

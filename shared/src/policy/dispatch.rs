@@ -1,7 +1,7 @@
 //! The trait of a dispatch discipline, and the registry of all of them.
 
 use super::{Policy, Queue, bucketed, composed, dealt, fifo, per_drafter};
-use crate::core::{Core, Memo};
+use crate::core::{Core, Memo, Takeable};
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
 
@@ -21,11 +21,11 @@ pub trait Dispatch {
         None
     }
 
-    /// The waiting microbatch that `drafter` should take next, among those that [`Core::may_take`] allows.
-    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<MicrobatchId>;
+    /// The waiting microbatch that `drafter` should take next, among those that [`Core::takeable`] allows.
+    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<Takeable>;
 
-    /// What to remember once `microbatch` was taken.
-    fn taken(&self, _microbatch: MicrobatchId, core: &Core) -> Memo {
+    /// What to remember when it is taken.
+    fn taken(&self, _picked: Takeable, core: &Core) -> Memo {
         core.memo()
     }
 
@@ -65,13 +65,13 @@ impl Dispatch for Queue {
     }
 
     #[inline]
-    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
+    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<Takeable> {
         ask!(self, pick(drafter, core))
     }
 
     #[inline]
-    fn taken(&self, microbatch: MicrobatchId, core: &Core) -> Memo {
-        ask!(self, taken(microbatch, core))
+    fn taken(&self, picked: Takeable, core: &Core) -> Memo {
+        ask!(self, taken(picked, core))
     }
 
     fn deal(&self, core: &Core) -> Vec<DrafterId> {

@@ -4,7 +4,7 @@
 
 use super::Policy;
 use super::dispatch::Dispatch;
-use crate::core::Core;
+use crate::core::{Core, Takeable};
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
 
@@ -21,7 +21,7 @@ impl Dispatch for Fifo {
         0
     }
 
-    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
-        core.head(0).filter(|&head| core.may_take(drafter, head))
+    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<Takeable> {
+        core.takeable(drafter, core.head(0)?, 0)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Policy;
 use super::dispatch::Dispatch;
-use crate::core::Core;
+use crate::core::{Core, Takeable};
 use crate::id::{DrafterId, MicrobatchId};
 use crate::plan::Plan;
 
@@ -26,8 +26,8 @@ impl Dispatch for PerDrafter {
         Some(core.keeper(microbatch, DrafterId::from_index(planned)))
     }
 
-    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<MicrobatchId> {
-        core.head(drafter.index())
-            .filter(|&head| core.may_take(drafter, head))
+    fn pick(&self, drafter: DrafterId, core: &Core) -> Option<Takeable> {
+        let lane = drafter.index();
+        core.takeable(drafter, core.head(lane)?, lane)
     }
 }
