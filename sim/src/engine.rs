@@ -5,7 +5,7 @@ use crate::faults::{FaultKind, FaultList, Worker};
 use crate::links::Links;
 use crate::service::ServiceTimes;
 use crate::under_way::{Next, UnderWay};
-use shared::core::{Action, Actions, Core, Event, Life, Outcome, Presence, Stall, Status};
+use shared::core::{Action, Actions, Core, Event, Life, Presence, Stall, Status};
 use shared::id::{DrafterId, MicrobatchId, TargetId};
 use shared::time::Time;
 
@@ -125,13 +125,7 @@ impl<'a> Engine<'a> {
     fn lose_target(&mut self, target: TargetId, core: &mut Core, observer: &mut impl Observe) {
         let copies = moving(core, |life| life.at_target == Some(target));
         self.tell(Event::TargetLost(target), core, observer);
-        if let Some(microbatch) = self.under_way.give_up_forward(target) {
-            let outcome = Outcome::Failed;
-            let failed = Event::ForwardEnded {
-                target,
-                microbatch,
-                outcome,
-            };
+        if let Some(failed) = self.under_way.give_up_forward(target) {
             self.tell(failed, core, observer);
         }
         self.fail_copies(&copies, core, observer);
@@ -141,13 +135,7 @@ impl<'a> Engine<'a> {
     fn lose_drafter(&mut self, drafter: DrafterId, core: &mut Core, observer: &mut impl Observe) {
         let copies = moving(core, |life| life.at_drafter == Some(drafter));
         self.tell(Event::DrafterLost(drafter), core, observer);
-        if let Some(microbatch) = self.under_way.give_up_training(drafter) {
-            let outcome = Outcome::Failed;
-            let failed = Event::TrainEnded {
-                drafter,
-                microbatch,
-                outcome,
-            };
+        if let Some(failed) = self.under_way.give_up_training(drafter) {
             self.tell(failed, core, observer);
         }
         self.fail_copies(&copies, core, observer);

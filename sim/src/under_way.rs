@@ -5,7 +5,7 @@ use crate::engine::Machine;
 use crate::events::Events;
 use crate::faults::Worker;
 use shared::core::{Action, Event, Group, Outcome};
-use shared::id::{DrafterId, MicrobatchId, StepId, TargetId};
+use shared::id::{DrafterId, MicrobatchId, TargetId};
 use shared::plan::Plan;
 use shared::time::{Span, Time};
 
@@ -47,13 +47,6 @@ impl Slots {
     }
 }
 
-/// What a drafter's slot stands for.
-#[derive(Clone, Copy)]
-enum DrafterWork {
-    Train(MicrobatchId),
-    Apply(StepId),
-}
-
 /// What ends next.
 pub(crate) enum Next {
     /// A piece of work, or a wait.
@@ -67,9 +60,8 @@ pub(crate) struct UnderWay<'a> {
     slots: Slots,
     events: Events,
     pub(crate) machine: Machine<'a>,
-    forwards: Vec<Option<MicrobatchId>>,
-    drafters: Vec<Option<DrafterWork>>,
-    step: StepId,
+    /// What the end of each slot's work will be, but for links, where the next end changes with what else is on them.
+    ends: Vec<Option<Event>>,
     pub(crate) now: Time,
 }
 
@@ -81,11 +73,9 @@ impl<'a> UnderWay<'a> {
         events.set(slots.fault, machine.faults.next());
         Self {
             events,
-            forwards: vec![None; targets],
-            drafters: vec![None; drafters],
+            ends: vec![None; slots.count()],
             slots,
             machine,
-            step: StepId(0),
             now: Time::ZERO,
         }
     }
@@ -95,72 +85,37 @@ impl<'a> UnderWay<'a> {
     pub(crate) fn next(&mut self) -> Option<Next> {
         let (at, slot) = self.events.pop()?;
         self.now = at;
-        if slot == self.slots.fault {
-            return Some(Next::FaultDue);
-        }
         self.leave_gpu(slot);
-        Some(Next::Ended(self.ended(slot)))
+        Some(match self.ends[slot].take() {
+            Some(event) => Next::Ended(event),
+            None if slot == self.slots.fault => Next::FaultDue,
+            None => Next::Ended(self.copy_ended(slot)),
+        })
     }
 
-    /// The event that a slot's time stands for.
-    #[inline(always)]
-    fn ended(&mut self, slot: usize) -> Event {
-        let slots = &self.slots;
-        let outcome = Outcome::Done;
-        if slot < slots.links {
-            let microbatch = self.forwards[slot].take().expect("a forward is under way");
-            return Event::ForwardEnded {
-                target: TargetId::from_index(slot),
-                microbatch,
-                outcome,
-            };
-        }
-        if slot < slots.drafters {
-            let link = slot - slots.links;
-            let event = self.machine.links.finish(link, self.now);
-            self.events.set(slot, self.machine.links.next(link));
-            self.copy_ends(&event);
-            return event;
-        }
-        if slot < slots.apply_all {
-            let drafter = DrafterId::from_index(slot - slots.drafters);
-            let work = self.drafters[drafter.index()]
-                .take()
-                .expect("a drafter is at work");
-            return match work {
-                DrafterWork::Train(microbatch) => Event::TrainEnded {
-                    drafter,
-                    microbatch,
-                    outcome,
-                },
-                DrafterWork::Apply(step) => Event::StepApplied {
-                    step,
-                    group: Group::One(drafter),
-                },
-            };
-        }
-        if slot == slots.apply_all {
-            return Event::StepApplied {
-                step: self.step,
-                group: Group::All,
-            };
-        }
-        Event::WakeDue
+    /// The end of the copy that is done on a slot's link.
+    fn copy_ended(&mut self, slot: usize) -> Event {
+        let link = slot - self.slots.links;
+        let event = self.machine.links.finish(link, self.now);
+        self.events.set(slot, self.machine.links.next(link));
+        self.copy_ends(&event);
+        event
     }
 
     /// Begins what an order asks for.
     #[inline]
     pub(crate) fn begin(&mut self, order: &Action, plan: &Plan) {
+        let outcome = Outcome::Done;
         match *order {
             Action::Forward { target, microbatch } => {
                 let span = self.machine.service.forward(plan.microbatch(microbatch));
-                self.forwards[target.index()] = Some(microbatch);
-                let slot = self.slots.target(target);
-                self.compute(
-                    slot,
-                    Work::Forward,
-                    self.slowed(span, Worker::Target(target)),
-                );
+                let span = self.slowed(span, Worker::Target(target));
+                let end = Event::ForwardEnded {
+                    target,
+                    microbatch,
+                    outcome,
+                };
+                self.compute(self.slots.target(target), Work::Forward, span, end);
             }
             Action::Train {
                 drafter,
@@ -168,13 +123,13 @@ impl<'a> UnderWay<'a> {
                 ..
             } => {
                 let span = self.machine.service.train(plan.microbatch(microbatch));
-                self.drafters[drafter.index()] = Some(DrafterWork::Train(microbatch));
-                let slot = self.slots.drafter(drafter);
-                self.compute(
-                    slot,
-                    Work::Train,
-                    self.slowed(span, Worker::Drafter(drafter)),
-                );
+                let span = self.slowed(span, Worker::Drafter(drafter));
+                let end = Event::TrainEnded {
+                    drafter,
+                    microbatch,
+                    outcome,
+                };
+                self.compute(self.slots.drafter(drafter), Work::Train, span, end);
             }
             Action::Stage {
                 target, microbatch, ..
@@ -196,18 +151,16 @@ impl<'a> UnderWay<'a> {
             }
             Action::Apply { step, group } => {
                 let slot = match group {
-                    Group::All => {
-                        self.step = step;
-                        self.slots.apply_all
-                    }
-                    Group::One(drafter) => {
-                        self.drafters[drafter.index()] = Some(DrafterWork::Apply(step));
-                        self.slots.drafter(drafter)
-                    }
+                    Group::All => self.slots.apply_all,
+                    Group::One(drafter) => self.slots.drafter(drafter),
                 };
-                self.compute(slot, Work::Apply, self.machine.service.apply());
+                let span = self.machine.service.apply();
+                self.compute(slot, Work::Apply, span, Event::StepApplied { step, group });
             }
-            Action::Wake { at } => self.events.set_at(self.slots.wake, at),
+            Action::Wake { at } => {
+                self.ends[self.slots.wake] = Some(Event::WakeDue);
+                self.events.set_at(self.slots.wake, at);
+            }
             Action::Admit { .. }
             | Action::Discard { .. }
             | Action::StopTarget { .. }
@@ -215,20 +168,32 @@ impl<'a> UnderWay<'a> {
         }
     }
 
-    /// The forward that a lost target leaves.
-    pub(crate) fn give_up_forward(&mut self, target: TargetId) -> Option<MicrobatchId> {
-        self.give_up(self.slots.target(target));
-        self.forwards[target.index()].take()
-    }
-
-    /// The training that a lost drafter leaves. An optimizer step under way still ends for all.
-    pub(crate) fn give_up_training(&mut self, drafter: DrafterId) -> Option<MicrobatchId> {
-        let Some(DrafterWork::Train(microbatch)) = self.drafters[drafter.index()] else {
+    /// The failure of the forward that a lost target leaves.
+    pub(crate) fn give_up_forward(&mut self, target: TargetId) -> Option<Event> {
+        let slot = self.slots.target(target);
+        let Some(Event::ForwardEnded { microbatch, .. }) = self.ends[slot] else {
             return None;
         };
-        self.drafters[drafter.index()] = None;
-        self.give_up(self.slots.drafter(drafter));
-        Some(microbatch)
+        self.give_up(slot);
+        Some(Event::ForwardEnded {
+            target,
+            microbatch,
+            outcome: Outcome::Failed,
+        })
+    }
+
+    /// The failure of the training that a lost drafter leaves. An optimizer step under way still ends for all.
+    pub(crate) fn give_up_training(&mut self, drafter: DrafterId) -> Option<Event> {
+        let slot = self.slots.drafter(drafter);
+        let Some(Event::TrainEnded { microbatch, .. }) = self.ends[slot] else {
+            return None;
+        };
+        self.give_up(slot);
+        Some(Event::TrainEnded {
+            drafter,
+            microbatch,
+            outcome: Outcome::Failed,
+        })
     }
 
     /// The failure of a copy whose end of the way is lost.
@@ -251,6 +216,7 @@ impl<'a> UnderWay<'a> {
     }
 
     fn give_up(&mut self, slot: usize) {
+        self.ends[slot] = None;
         self.events.set(slot, None);
         self.leave_gpu(slot);
     }
@@ -261,8 +227,9 @@ impl<'a> UnderWay<'a> {
     }
 
     /// Begins what takes `span` alone; on a shared GPU it changes when others end.
-    #[inline]
-    fn compute(&mut self, slot: usize, work: Work, span: Span) {
+    #[inline(always)]
+    fn compute(&mut self, slot: usize, work: Work, span: Span, end: Event) {
+        self.ends[slot] = Some(end);
         let gpu = self.gpu_of(slot);
         let Some(gpu) = gpu else {
             self.events.set_at(slot, self.now + span);
