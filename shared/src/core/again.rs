@@ -218,6 +218,7 @@ impl Core {
 
     /// The first microbatch to be begun out of turn for which there is a slot now.
     pub(super) fn again_that_fits(&self) -> Option<MicrobatchId> {
-        self.state.again.iter().copied().find(|&id| self.fits(id))
+        let mut again = self.state.again.iter().copied();
+        again.find(|&id| self.fits(id, self.consignee(id)))
     }
 }

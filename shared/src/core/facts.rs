@@ -74,8 +74,11 @@ impl Core {
         if outcome == Outcome::Failed || is_lost {
             self.make_idle(target);
             self.fail(id);
-        } else if self.may_leave(id) {
-            self.let_go(target, id, out);
+            return;
+        }
+        let consignee = self.consignee(id);
+        if self.may_leave(id, consignee) {
+            self.let_go(target, id, consignee, out);
             if self.is_composed() && !self.state.holding.is_empty() {
                 // Another may be the next in plan order now.
                 self.touched.due(&[Stage::Admit]);
@@ -89,15 +92,21 @@ impl Core {
 
     /// Whether hidden states may leave their target's hands now, since they have a slot or may have one.
     #[inline(always)]
-    pub(super) fn may_leave(&self, id: MicrobatchId) -> bool {
+    pub(super) fn may_leave(&self, id: MicrobatchId, consignee: Option<DrafterId>) -> bool {
         let has_slot = self.state.lives[id.index()].has_slot();
-        self.can_send_off(id) && (has_slot || self.is_next_for_slot(id) && self.fits(id))
+        self.can_send_off(consignee)
+            && (has_slot || self.is_next_for_slot(id) && self.fits(id, consignee))
     }
 
     /// Hidden states that may leave get a slot, unless they have one, and go.
     #[inline(always)]
-    pub(super) fn let_go(&mut self, target: TargetId, id: MicrobatchId, out: &mut Actions) {
-        let consignee = self.consignee(id);
+    pub(super) fn let_go(
+        &mut self,
+        target: TargetId,
+        id: MicrobatchId,
+        consignee: Option<DrafterId>,
+        out: &mut Actions,
+    ) {
         let life = &mut self.state.lives[id.index()];
         if !life.has_slot() {
             self.state.hs.grant(life, consignee, &mut self.most);
@@ -108,11 +117,10 @@ impl Core {
 
     /// Whether hidden states may leave their target now: not during an orderly stop, and not for a drafter that is not there.
     #[inline]
-    pub(super) fn can_send_off(&self, id: MicrobatchId) -> bool {
+    pub(super) fn can_send_off(&self, consignee: Option<DrafterId>) -> bool {
         let is_there = |drafter: DrafterId| self.state.drafters[drafter.index()].is_present();
         self.state.phase != Phase::Draining
-            && (self.policy.placement != Placement::Drafter
-                || self.consignee(id).is_some_and(is_there))
+            && (self.policy.placement != Placement::Drafter || consignee.is_some_and(is_there))
     }
 
     /// Hidden states that have a slot leave their target's hands: they travel to where they wait, or wait where they are.

@@ -1,6 +1,6 @@
 //! What is legal: caps, windows, steps. Policies choose within these; nothing here prefers anything.
 
-use super::{BucketSet, Core, DrafterState, Phase, Presence, Status, TargetTask};
+use super::{BucketSet, Core, DrafterState, Life, Phase, Presence, Status, TargetTask};
 use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, TargetId};
 use crate::policy::{Admission, Assignment, Barrier, Enforce, Input, Queue};
 
@@ -29,7 +29,7 @@ impl Takeable {
 impl Core {
     /// Whether a slot for these hidden states would stay under every cap.
     #[inline(always)]
-    pub(super) fn fits(&self, id: MicrobatchId) -> bool {
+    pub(super) fn fits(&self, id: MicrobatchId, consignee: Option<DrafterId>) -> bool {
         let life = &self.state.lives[id.index()];
         let hs = &self.state.hs;
         let room = |used: super::Use, cap: (u32, Bytes)| {
@@ -37,10 +37,7 @@ impl Core {
         };
         room(hs.slots, self.caps.total)
             && room(hs.by_bucket[life.bucket.index()], self.caps.bucket)
-            && (self.caps.drafter.0 == u32::MAX && self.caps.drafter.1.0 == u64::MAX
-                || self
-                    .consignee(id)
-                    .is_none_or(|d| room(hs.by_drafter[d.index()], self.caps.drafter)))
+            && consignee.is_none_or(|d| room(hs.by_drafter[d.index()], self.caps.drafter))
     }
 
     /// Whether a slot may go to this microbatch before all others. Under a plan slots are granted in plan order: later work that holds
@@ -184,18 +181,10 @@ impl Core {
 }
 
 impl Core {
-    /// The drafter that will train a microbatch which is `planned` for one: the one in whose memory or slot it is already, else the
-    /// planned one while it is there, else the next one that is. With nobody there it stays with the planned one, who may come back.
+    /// The drafter that will train what is `planned` for one and in nobody's hands: that one while it is there, else the next one that is.
+    /// With nobody there it stays with the planned one, who may come back.
     #[inline]
-    pub fn keeper(&self, id: MicrobatchId, planned: DrafterId) -> DrafterId {
-        let life = &self.state.lives[id.index()];
-        life.at_drafter
-            .or_else(|| life.slot.drafter())
-            .unwrap_or_else(|| self.heir(planned))
-    }
-
-    #[inline]
-    fn heir(&self, planned: DrafterId) -> DrafterId {
+    pub(super) fn heir(&self, planned: DrafterId) -> DrafterId {
         let drafters = &self.state.drafters;
         let is_there = |d: usize| drafters[d].presence != Presence::Lost;
         if is_there(planned.index()) {
@@ -215,15 +204,17 @@ impl Core {
 
     /// Where a drafter's cursor belongs that stands at `from` or after it: at its next microbatch, else at the end of what is in sight.
     pub(super) fn cursor_after(&self, from: u32, drafter: DrafterId) -> u32 {
-        let end = self.plan_in_sight();
-        let is_its_own = |&id: &u32| {
-            let id = MicrobatchId(id);
-            self.status(id).is_untaken()
-                && self.keeper(id, self.plan.drafter_of[id.index()]) == drafter
+        let end = self.plan_in_sight().max(from);
+        let in_sight = from as usize..end as usize;
+        let planned = &self.plan.drafter_of[in_sight.clone()];
+        let mut ahead = self.state.lives[in_sight].iter().zip(planned);
+        let is_its_own = |(life, &planned): (&Life, &DrafterId)| {
+            life.status.is_untaken()
+                && life.keeper().unwrap_or_else(|| self.heir(planned)) == drafter
         };
-        (from..end)
-            .find(is_its_own)
-            .unwrap_or_else(|| end.max(from))
+        ahead
+            .position(is_its_own)
+            .map_or(end, |steps| from + steps as u32)
     }
 
     /// The end of this step and the next.

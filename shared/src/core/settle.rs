@@ -78,11 +78,12 @@ impl Core {
     fn admits(&mut self, at: usize, target: TargetId, out: &mut Actions) -> bool {
         let held = self.state.targets[target.index()].held();
         let id = held.expect("who is listed as holding holds");
-        if !self.may_leave(id) {
+        let consignee = self.consignee(id);
+        if !self.may_leave(id, consignee) {
             return false;
         }
         self.state.holding.remove(at);
-        self.let_go(target, id, out);
+        self.let_go(target, id, consignee, out);
         true
     }
 
@@ -108,9 +109,17 @@ impl Core {
         if copies_out > self.policy.copies_beside || self.is_paused() {
             return false;
         }
-        let Some(id) = self.next_input(target).filter(|&id| self.may_begin(id)) else {
+        let Some(id) = self.next_input(target) else {
             return false;
         };
+        if self.policy.admission == Admission::Reserve {
+            let consignee = self.consignee(id);
+            if !self.is_next_for_slot(id) || !self.fits(id, consignee) {
+                return false;
+            }
+            let life = &mut self.state.lives[id.index()];
+            self.state.hs.grant(life, consignee, &mut self.most);
+        }
         self.state.idle_targets.remove(at);
         self.begin(target, id);
         out.push(Action::Forward {
@@ -173,12 +182,6 @@ impl Core {
         }
     }
 
-    /// Whether a forward may begin: at once when slots are asked for after it, with a slot in reach when before.
-    #[inline]
-    fn may_begin(&self, id: MicrobatchId) -> bool {
-        self.policy.admission == Admission::Block || self.is_next_for_slot(id) && self.fits(id)
-    }
-
     #[inline]
     fn begin(&mut self, target: TargetId, id: MicrobatchId) {
         if !self.state.again.is_empty() && self.state.again.remove(&id) {
@@ -189,11 +192,6 @@ impl Core {
         if self.policy.queue == Queue::Composed && !self.state.holding.is_empty() {
             // Slots go by plan order, and what has none moves on.
             self.touched.due(&[Stage::Admit]);
-        }
-        if self.policy.admission == Admission::Reserve {
-            let consignee = self.consignee(id);
-            let life = &mut self.state.lives[id.index()];
-            self.state.hs.grant(life, consignee, &mut self.most);
         }
         let life = &mut self.state.lives[id.index()];
         self.state.hs.create(life, target);

@@ -109,6 +109,12 @@ impl Life {
         }
     }
 
+    /// The drafter in whose memory or slot its hidden states are already.
+    #[inline]
+    pub(super) fn keeper(&self) -> Option<DrafterId> {
+        self.at_drafter.or(self.slot.drafter())
+    }
+
     /// Whether it occupies a slot.
     pub fn has_slot(&self) -> bool {
         self.slot != Slot::None

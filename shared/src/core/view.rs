@@ -49,12 +49,20 @@ impl Core {
         self.grad_accum * self.state.drafters_present
     }
 
-    /// The drafter that will train on a microbatch, where the policy knows it.
+    /// The drafter that will train on a microbatch, where the policy knows it: the one in whose memory or slot it is already, else the one
+    /// that the queue means it for.
     #[inline]
-    pub(super) fn consignee(&self, id: MicrobatchId) -> Option<DrafterId> {
+    pub fn consignee(&self, id: MicrobatchId) -> Option<DrafterId> {
         if !self.knows_drafter {
             return None;
         }
-        self.policy.queue.consignee(id, self)
+        let keeper = self.state.lives[id.index()].keeper();
+        keeper.or_else(|| self.meant_for(id))
+    }
+
+    #[inline(never)]
+    fn meant_for(&self, id: MicrobatchId) -> Option<DrafterId> {
+        let planned = self.policy.queue.consignee(id, self)?;
+        Some(self.heir(planned))
     }
 }

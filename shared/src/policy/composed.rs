@@ -24,9 +24,7 @@ impl Dispatch for Composed {
 
     fn consignee(&self, microbatch: MicrobatchId, core: &Core) -> Option<DrafterId> {
         match core.policy().assignment {
-            Assignment::Fixed => {
-                Some(core.keeper(microbatch, core.plan().drafter_of[microbatch.index()]))
-            }
+            Assignment::Fixed => Some(core.plan().drafter_of[microbatch.index()]),
             Assignment::Shared => None,
         }
     }

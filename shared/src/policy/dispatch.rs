@@ -16,7 +16,8 @@ pub trait Dispatch {
     /// The lane that a microbatch joins on arrival.
     fn lane(&self, microbatch: MicrobatchId, core: &Core) -> usize;
 
-    /// The drafter that will train on a microbatch, when the discipline knows it before one is taken.
+    /// The drafter that a microbatch is meant for, when the discipline knows it before one is taken. Who comes after one that is lost is
+    /// the core's affair.
     fn consignee(&self, _microbatch: MicrobatchId, _core: &Core) -> Option<DrafterId> {
         None
     }

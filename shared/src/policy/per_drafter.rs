@@ -16,14 +16,13 @@ impl Dispatch for PerDrafter {
     }
 
     fn lane(&self, microbatch: MicrobatchId, core: &Core) -> usize {
-        self.consignee(microbatch, core)
-            .expect("each microbatch has a drafter")
-            .index()
+        let consignee = core.consignee(microbatch);
+        consignee.expect("each microbatch has a drafter").index()
     }
 
     fn consignee(&self, microbatch: MicrobatchId, core: &Core) -> Option<DrafterId> {
         let planned = microbatch.index() % usize::from(core.policy().drafters);
-        Some(core.keeper(microbatch, DrafterId::from_index(planned)))
+        Some(DrafterId::from_index(planned))
     }
 
     fn pick(&self, drafter: DrafterId, core: &Core) -> Option<Takeable> {
