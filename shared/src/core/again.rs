@@ -218,7 +218,6 @@ impl Core {
 
     /// The first microbatch to be begun out of turn for which there is a slot now.
     pub(super) fn again_that_fits(&self) -> Option<MicrobatchId> {
-        let mut again = self.state.again.iter().copied();
-        again.find(|&id| self.fits(id, self.consignee(id)))
+        self.state.again.iter().copied().find(|&id| self.fits(id))
     }
 }

@@ -74,6 +74,13 @@ impl Most {
 }
 
 impl Use {
+    /// Whether so much may be in use under a cap of slots and bytes.
+    #[inline]
+    pub(super) fn is_under(self, cap: (u32, Bytes)) -> bool {
+        self.count <= cap.0 && self.bytes <= cap.1
+    }
+
+    #[inline]
     pub(super) fn raise(&mut self, now: Self) {
         self.count = self.count.max(now.count);
         self.bytes = self.bytes.max(now.bytes);

@@ -76,9 +76,7 @@ impl Core {
             self.fail(id);
             return;
         }
-        let consignee = self.consignee(id);
-        if self.may_leave(id, consignee) {
-            self.let_go(target, id, consignee, out);
+        if self.lets_go(target, id, out) {
             if self.is_composed() && !self.state.holding.is_empty() {
                 // Another may be the next in plan order now.
                 self.touched.due(&[Stage::Admit]);
@@ -90,34 +88,45 @@ impl Core {
         }
     }
 
-    /// Whether hidden states may leave their target's hands now, since they have a slot or may have one.
+    /// Hidden states leave their target's hands if they have a slot or may have one.
     #[inline(always)]
-    pub(super) fn may_leave(&self, id: MicrobatchId, consignee: Option<DrafterId>) -> bool {
-        let has_slot = self.state.lives[id.index()].has_slot();
-        self.can_send_off(consignee)
-            && (has_slot || self.is_next_for_slot(id) && self.fits(id, consignee))
-    }
-
-    /// Hidden states that may leave get a slot, unless they have one, and go.
-    #[inline(always)]
-    pub(super) fn let_go(
+    pub(super) fn lets_go(
         &mut self,
         target: TargetId,
         id: MicrobatchId,
-        consignee: Option<DrafterId>,
         out: &mut Actions,
-    ) {
-        let life = &mut self.state.lives[id.index()];
-        if !life.has_slot() {
-            self.state.hs.grant(life, consignee, &mut self.most);
+    ) -> bool {
+        let consignee = self.consignee(id);
+        if !self.can_send_off(consignee) {
+            return false;
+        }
+        if !self.state.lives[id.index()].has_slot() {
+            if !self.grants(id, consignee) {
+                return false;
+            }
             out.push(Action::Admit { microbatch: id });
         }
         self.send_off(target, id, consignee, out);
+        true
+    }
+
+    /// Grants a slot, if it is this microbatch's turn and one more stays under every cap.
+    #[inline(always)]
+    pub(super) fn grants(&mut self, id: MicrobatchId, consignee: Option<DrafterId>) -> bool {
+        if !self.is_next_for_slot(id) {
+            return false;
+        }
+        let (life, hs) = (&mut self.state.lives[id.index()], &mut self.state.hs);
+        let with = hs.with(life, consignee, &self.caps);
+        if let Some(with) = with {
+            hs.grant(life, with, &mut self.most);
+        }
+        with.is_some()
     }
 
     /// Whether hidden states may leave their target now: not during an orderly stop, and not for a drafter that is not there.
     #[inline]
-    pub(super) fn can_send_off(&self, consignee: Option<DrafterId>) -> bool {
+    fn can_send_off(&self, consignee: Option<DrafterId>) -> bool {
         let is_there = |drafter: DrafterId| self.state.drafters[drafter.index()].is_present();
         self.state.phase != Phase::Draining
             && (self.policy.placement != Placement::Drafter || consignee.is_some_and(is_there))

@@ -1,10 +1,18 @@
 //! Hidden states: which slots they occupy and in whose memory they lie. Every byte is added once and taken away once.
 
 use super::Core;
-use super::caps::Most;
+use super::caps::{Caps, Most};
 use super::state::{HsUse, Life, Slot, Use};
 use super::touched::Stage;
 use crate::id::{Bytes, DrafterId, TargetId};
+
+/// What is in use with one more slot, as each kind of cap counts it.
+#[derive(Clone, Copy)]
+pub(super) struct With {
+    total: Use,
+    bucket: Use,
+    drafter: Option<(DrafterId, Use)>,
+}
 
 impl HsUse {
     pub(super) fn new(buckets: usize, targets: usize, drafters: usize) -> Self {
@@ -19,18 +27,41 @@ impl HsUse {
         }
     }
 
-    /// A slot is granted, which counts against the depth of `consignee` too where there is one.
+    /// What would be in use with these hidden states in a slot, which counts against the depth of `consignee` too where there is one;
+    /// `None` where that is over a cap.
     #[inline(always)]
-    pub(super) fn grant(&mut self, life: &mut Life, consignee: Option<DrafterId>, most: &mut Most) {
+    pub(super) fn with(
+        &self,
+        life: &Life,
+        consignee: Option<DrafterId>,
+        caps: &Caps,
+    ) -> Option<With> {
+        let bucket = self.by_bucket[life.bucket.index()];
+        let drafter = consignee.map(|d| (d, self.by_drafter[d.index()].with(life.bytes)));
+        let with = With {
+            total: self.slots.with(life.bytes),
+            bucket: bucket.with(life.bytes),
+            drafter,
+        };
+        let fits = with.total.is_under(caps.total)
+            && with.bucket.is_under(caps.bucket)
+            && drafter.is_none_or(|(_, used)| used.is_under(caps.drafter));
+        fits.then_some(with)
+    }
+
+    /// A slot is granted.
+    #[inline(always)]
+    pub(super) fn grant(&mut self, life: &mut Life, with: With, most: &mut Most) {
         assert!(!life.has_slot(), "hidden states occupy one slot");
-        most.total.raise(self.slots.add(life.bytes));
-        let bucket = &mut self.by_bucket[life.bucket.index()];
-        most.bucket.raise(bucket.add(life.bytes));
-        life.slot = match consignee {
+        self.slots = with.total;
+        most.total.raise(with.total);
+        self.by_bucket[life.bucket.index()] = with.bucket;
+        most.bucket.raise(with.bucket);
+        life.slot = match with.drafter {
             None => Slot::Shared,
-            Some(drafter) => {
-                let of_drafter = &mut self.by_drafter[drafter.index()];
-                most.drafter.raise(of_drafter.add(life.bytes));
+            Some((drafter, used)) => {
+                self.by_drafter[drafter.index()] = used;
+                most.drafter.raise(used);
                 Slot::Of(drafter)
             }
         };

@@ -1,7 +1,7 @@
 //! What is legal: caps, windows, steps. Policies choose within these; nothing here prefers anything.
 
 use super::{BucketSet, Core, DrafterState, Life, Phase, Presence, Status, TargetTask};
-use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, TargetId};
+use crate::id::{BucketId, DrafterId, MicrobatchId, TargetId};
 use crate::policy::{Admission, Assignment, Barrier, Enforce, Input, Queue};
 
 /// Waiting hidden states that the rules let a drafter take. The core alone makes one, so what a policy picks is legal.
@@ -28,16 +28,10 @@ impl Takeable {
 
 impl Core {
     /// Whether a slot for these hidden states would stay under every cap.
-    #[inline(always)]
-    pub(super) fn fits(&self, id: MicrobatchId, consignee: Option<DrafterId>) -> bool {
+    pub(super) fn fits(&self, id: MicrobatchId) -> bool {
         let life = &self.state.lives[id.index()];
-        let hs = &self.state.hs;
-        let room = |used: super::Use, cap: (u32, Bytes)| {
-            used.count < cap.0 && used.bytes.0.saturating_add(life.bytes.0) <= cap.1.0
-        };
-        room(hs.slots, self.caps.total)
-            && room(hs.by_bucket[life.bucket.index()], self.caps.bucket)
-            && consignee.is_none_or(|d| room(hs.by_drafter[d.index()], self.caps.drafter))
+        let with = self.state.hs.with(life, self.consignee(id), &self.caps);
+        with.is_some()
     }
 
     /// Whether a slot may go to this microbatch before all others. Under a plan slots are granted in plan order: later work that holds
@@ -253,22 +247,11 @@ impl Core {
         self.state.untaken == self.state.waiting
     }
 
-    /// A waiting microbatch as one that `drafter` may take from its lane now, if the rules allow it: its window and step have room, and the
-    /// mixing rule, where it acts on taking, stays within reach.
-    #[inline]
-    pub fn takeable(&self, drafter: DrafterId, id: MicrobatchId, lane: usize) -> Option<Takeable> {
-        let is_legal = self.status(id) == Status::Queued && self.may_take(drafter, id);
-        is_legal.then_some(Takeable {
-            drafter,
-            id,
-            lane: lane as u16,
-        })
-    }
-
-    #[inline]
-    fn may_take(&self, drafter: DrafterId, id: MicrobatchId) -> bool {
+    /// Whether the rules allow a drafter to take anything now: its window and step have room.
+    #[inline(always)]
+    pub(super) fn may_take(&self, drafter: DrafterId) -> bool {
         if self.is_composed() {
-            return self.may_take_of_plan(id);
+            return true;
         }
         let d = &self.state.drafters[drafter.index()];
         let has_space = match self.policy.assignment {
@@ -277,14 +260,32 @@ impl Core {
         };
         if self.state.phase == Phase::Closing {
             let is_open = self.policy.barrier == Barrier::All || d.has_begun_window();
-            if !has_space || !is_open {
-                return false;
-            }
+            return has_space && is_open;
         }
-        if self.policy.mix_enforce == Enforce::Take && self.policy.mix_window_min > 1 {
-            return has_space && self.keeps_mixing_within_reach(d, id);
-        }
-        has_space || self.policy.prefetch > 0
+        has_space || self.policy.prefetch > 0 && !self.mixes_by_taking()
+    }
+
+    /// A waiting microbatch as one that `drafter`, who may take, may take from its lane: it is of a step whose turn it is, and the mixing
+    /// rule, where it acts on taking, stays within reach.
+    #[inline]
+    pub fn takeable(&self, drafter: DrafterId, id: MicrobatchId, lane: usize) -> Option<Takeable> {
+        let may_come = if self.is_composed() {
+            self.may_take_of_plan(id)
+        } else {
+            !self.mixes_by_taking() || self.keeps_mixing_within_reach(drafter, id)
+        };
+        let is_legal = may_come && self.status(id) == Status::Queued;
+        is_legal.then_some(Takeable {
+            drafter,
+            id,
+            lane: lane as u16,
+        })
+    }
+
+    /// Whether the mixing rule for windows acts on what is taken.
+    #[inline]
+    fn mixes_by_taking(&self) -> bool {
+        self.policy.mix_enforce == Enforce::Take && self.policy.mix_window_min > 1
     }
 
     /// Of the step under way anything may be taken; of the next one, what is prefetched. Under shared assignment that must not keep a
@@ -309,7 +310,8 @@ impl Core {
     /// After taking `id`, the rest of the window can still bring the distinct buckets that the rule asks for. When no work outside the
     /// window's buckets is left, the rule asks for nothing more.
     #[inline(never)]
-    fn keeps_mixing_within_reach(&self, d: &DrafterState, id: MicrobatchId) -> bool {
+    fn keeps_mixing_within_reach(&self, drafter: DrafterId, id: MicrobatchId) -> bool {
+        let d = &self.state.drafters[drafter.index()];
         let buckets = self.window_buckets(d);
         let mut with = buckets;
         with.insert(self.bucket(id));

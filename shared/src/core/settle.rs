@@ -78,13 +78,11 @@ impl Core {
     fn admits(&mut self, at: usize, target: TargetId, out: &mut Actions) -> bool {
         let held = self.state.targets[target.index()].held();
         let id = held.expect("who is listed as holding holds");
-        let consignee = self.consignee(id);
-        if !self.may_leave(id, consignee) {
-            return false;
+        let is_gone = self.lets_go(target, id, out);
+        if is_gone {
+            self.state.holding.remove(at);
         }
-        self.state.holding.remove(at);
-        self.let_go(target, id, consignee, out);
-        true
+        is_gone
     }
 
     /// Gives idle targets their next microbatch, longest idle first.
@@ -112,13 +110,8 @@ impl Core {
         let Some(id) = self.next_input(target) else {
             return false;
         };
-        if self.policy.admission == Admission::Reserve {
-            let consignee = self.consignee(id);
-            if !self.is_next_for_slot(id) || !self.fits(id, consignee) {
-                return false;
-            }
-            let life = &mut self.state.lives[id.index()];
-            self.state.hs.grant(life, consignee, &mut self.most);
+        if self.policy.admission == Admission::Reserve && !self.grants(id, self.consignee(id)) {
+            return false;
         }
         self.state.idle_targets.remove(at);
         self.begin(target, id);

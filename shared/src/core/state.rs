@@ -253,12 +253,18 @@ pub struct Use {
 }
 
 impl Use {
-    /// Adds one, and returns what is there now.
+    /// With one more of so many bytes.
     #[inline]
-    pub(super) fn add(&mut self, bytes: Bytes) -> Self {
-        self.count += 1;
-        self.bytes += bytes;
-        *self
+    pub(super) fn with(self, bytes: Bytes) -> Self {
+        Self {
+            count: self.count + 1,
+            bytes: self.bytes + bytes,
+        }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, bytes: Bytes) {
+        *self = self.with(bytes);
     }
 
     #[inline]

@@ -62,6 +62,9 @@ impl Core {
         if has_own && !self.touched.drafters.contains(drafter.index()) {
             return None;
         }
+        if !self.may_take(drafter) {
+            return None;
+        }
         self.policy.queue.pick(drafter, self)
     }
 

@@ -22,27 +22,18 @@ impl Dispatch for Bucketed {
     }
 
     fn pick(&self, drafter: DrafterId, core: &Core) -> Option<Takeable> {
-        let lanes = core.state().lanes.len();
-        let from = core.memo().cursor as usize;
-        let head = |lane| core.takeable(drafter, core.head(lane)?, lane);
-        let mut later = (from..lanes).filter_map(head);
-        let mut earlier = (0..from).filter_map(head);
-        let take = core.policy().take;
-        if take == Take::RoundRobin {
-            return later.next().or_else(|| earlier.next());
-        }
-        let heads = later.chain(earlier);
-        match take {
-            Take::RoundRobin | Take::Shortest => heads.min_by_key(Takeable::lane),
+        let lanes = 0..core.state().lanes.len();
+        let mut heads = lanes.filter_map(|lane| core.takeable(drafter, core.head(lane)?, lane));
+        match core.policy().take {
+            Take::RoundRobin => next_in_turn(drafter, core),
             Take::Oldest => {
                 heads.min_by_key(|head| core.state().lives[head.microbatch().index()].ticket)
             }
             Take::Longest => heads.min_by_key(|head| {
-                (
-                    usize::MAX - core.state().lanes[head.lane()].len(),
-                    head.lane(),
-                )
+                let length = core.state().lanes[head.lane()].len();
+                (usize::MAX - length, head.lane())
             }),
+            Take::Shortest => heads.next(),
             Take::Random => {
                 // A maximum of independent words is a uniform choice, without counting first.
                 heads.max_by_key(|head| core.draw(head.lane() as u32))
@@ -67,4 +58,18 @@ impl Dispatch for Bucketed {
             },
         }
     }
+}
+
+/// The head of the first lane that has one to take, from the one whose turn it is on and round.
+fn next_in_turn(drafter: DrafterId, core: &Core) -> Option<Takeable> {
+    let lanes = core.state().lanes.len();
+    let mut lane = core.memo().cursor as usize;
+    for _ in 0..lanes {
+        let head = core.head(lane);
+        if let Some(found) = head.and_then(|head| core.takeable(drafter, head, lane)) {
+            return Some(found);
+        }
+        lane = if lane + 1 < lanes { lane + 1 } else { 0 };
+    }
+    None
 }
