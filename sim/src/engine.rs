@@ -5,7 +5,9 @@ use crate::faults::{FaultKind, FaultList, Worker};
 use crate::links::Links;
 use crate::service::ServiceTimes;
 use crate::under_way::{Next, UnderWay};
-use shared::core::{Action, Actions, Core, Event, Life, Presence, Stall, Status};
+use shared::core::{
+    Action, Actions, Core, Event, Life, Outcome, Presence, Stall, Status, TargetTask,
+};
 use shared::id::{DrafterId, MicrobatchId, TargetId};
 use shared::time::Time;
 
@@ -67,8 +69,11 @@ impl<'a> Engine<'a> {
         self.tell(Event::Started, core, observer);
         while !core.is_finished() {
             match self.under_way.next() {
-                Some(Next::Ended(event)) => self.tell(event, core, observer),
-                Some(Next::FaultDue) => {
+                Some(Next::End { slot }) => {
+                    let event = self.under_way.ended(slot);
+                    self.tell(event, core, observer);
+                }
+                Some(Next::Fault) => {
                     let nobody_comes = !self.under_way.machine.faults.can_help();
                     if let Some(stall) = core.stall().filter(|_| nobody_comes) {
                         return End::Deadlock(stall);
@@ -81,7 +86,7 @@ impl<'a> Engine<'a> {
         End::Done
     }
 
-    #[inline]
+    #[inline(never)]
     fn tell(&mut self, event: Event, core: &mut Core, observer: &mut impl Observe) {
         let now = self.under_way.now;
         core.on(now, event, &mut self.actions);
@@ -124,8 +129,16 @@ impl<'a> Engine<'a> {
     /// A target is lost: the core hears of it first, then of the failure of what was open.
     fn lose_target(&mut self, target: TargetId, core: &mut Core, observer: &mut impl Observe) {
         let copies = moving(core, |life| life.at_target == Some(target));
+        let task = core.state().targets[target.index()].task;
         self.tell(Event::TargetLost(target), core, observer);
-        if let Some(failed) = self.under_way.give_up_forward(target) {
+        if let TargetTask::Forward(microbatch) = task {
+            self.under_way.give_up_forward(target);
+            let outcome = Outcome::Failed;
+            let failed = Event::ForwardEnded {
+                target,
+                microbatch,
+                outcome,
+            };
             self.tell(failed, core, observer);
         }
         self.fail_copies(&copies, core, observer);
@@ -134,8 +147,16 @@ impl<'a> Engine<'a> {
     /// A drafter is lost, likewise. An optimizer step under way still ends for all.
     fn lose_drafter(&mut self, drafter: DrafterId, core: &mut Core, observer: &mut impl Observe) {
         let copies = moving(core, |life| life.at_drafter == Some(drafter));
+        let training = core.state().drafters[drafter.index()].training;
         self.tell(Event::DrafterLost(drafter), core, observer);
-        if let Some(failed) = self.under_way.give_up_training(drafter) {
+        if let Some(microbatch) = training {
+            self.under_way.give_up_training(drafter);
+            let outcome = Outcome::Failed;
+            let failed = Event::TrainEnded {
+                drafter,
+                microbatch,
+                outcome,
+            };
             self.tell(failed, core, observer);
         }
         self.fail_copies(&copies, core, observer);

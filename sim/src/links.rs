@@ -105,11 +105,13 @@ impl Links {
         self.links.len()
     }
 
+    #[inline]
     pub(crate) fn next(&self, link: usize) -> Option<Time> {
         self.links[link].next()
     }
 
     /// Begins a copy out of a target; returns its link.
+    #[inline]
     pub(crate) fn stage(
         &mut self,
         now: Time,
@@ -131,6 +133,7 @@ impl Links {
     }
 
     /// Begins a copy into a drafter; returns its link.
+    #[inline]
     pub(crate) fn fetch(
         &mut self,
         now: Time,

@@ -38,6 +38,11 @@ impl Slots {
         self.links + link
     }
 
+    #[inline]
+    fn is_link(&self, slot: usize) -> bool {
+        (self.links..self.drafters).contains(&slot)
+    }
+
     fn drafter(&self, drafter: DrafterId) -> usize {
         self.drafters + drafter.index()
     }
@@ -47,12 +52,15 @@ impl Slots {
     }
 }
 
-/// What ends next.
+/// What happens next.
 pub(crate) enum Next {
-    /// A piece of work, or a wait.
-    Ended(Event),
-    /// Nothing has ended: a fault is due.
-    FaultDue,
+    /// A slot's work ends, or its wait.
+    End {
+        /// Which one's.
+        slot: usize,
+    },
+    /// A fault is due.
+    Fault,
 }
 
 /// All work under way.
@@ -60,8 +68,8 @@ pub(crate) struct UnderWay<'a> {
     slots: Slots,
     events: Events,
     pub(crate) machine: Machine<'a>,
-    /// What the end of each slot's work will be, but for links, where the next end changes with what else is on them.
-    ends: Vec<Option<Event>>,
+    /// The end of each slot's work, where some is under way, and of a wait; a link knows best which of its copies ends next.
+    ends: Vec<Event>,
     pub(crate) now: Time,
 }
 
@@ -73,7 +81,7 @@ impl<'a> UnderWay<'a> {
         events.set(slots.fault, machine.faults.next());
         Self {
             events,
-            ends: vec![None; slots.count()],
+            ends: vec![Event::WakeDue; slots.count()],
             slots,
             machine,
             now: Time::ZERO,
@@ -85,37 +93,49 @@ impl<'a> UnderWay<'a> {
     pub(crate) fn next(&mut self) -> Option<Next> {
         let (at, slot) = self.events.pop()?;
         self.now = at;
+        if slot == self.slots.fault {
+            return Some(Next::Fault);
+        }
         self.leave_gpu(slot);
-        Some(match self.ends[slot].take() {
-            Some(event) => Next::Ended(event),
-            None if slot == self.slots.fault => Next::FaultDue,
-            None => Next::Ended(self.copy_ended(slot)),
-        })
+        Some(Next::End { slot })
+    }
+
+    /// The event that the end of a slot's work is.
+    #[inline(always)]
+    pub(crate) fn ended(&mut self, slot: usize) -> Event {
+        if self.slots.is_link(slot) {
+            return self.copy_ended(slot);
+        }
+        self.ends[slot]
     }
 
     /// The end of the copy that is done on a slot's link.
     fn copy_ended(&mut self, slot: usize) -> Event {
         let link = slot - self.slots.links;
         let event = self.machine.links.finish(link, self.now);
-        self.events.set(slot, self.machine.links.next(link));
+        // What has left stays out of the list unless it is set again.
+        if let Some(next) = self.machine.links.next(link) {
+            self.events.set_at(slot, next);
+        }
         self.copy_ends(&event);
         event
     }
 
     /// Begins what an order asks for.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(&mut self, order: &Action, plan: &Plan) {
         let outcome = Outcome::Done;
-        match *order {
+        let (slot, work, span) = match *order {
             Action::Forward { target, microbatch } => {
                 let span = self.machine.service.forward(plan.microbatch(microbatch));
-                let span = self.slowed(span, Worker::Target(target));
-                let end = Event::ForwardEnded {
+                let slot = self.slots.target(target);
+                self.ends[slot] = Event::ForwardEnded {
                     target,
                     microbatch,
                     outcome,
                 };
-                self.compute(self.slots.target(target), Work::Forward, span, end);
+                let span = self.slowed(span, Worker::Target(target));
+                (slot, Work::Forward, span)
             }
             Action::Train {
                 drafter,
@@ -123,13 +143,22 @@ impl<'a> UnderWay<'a> {
                 ..
             } => {
                 let span = self.machine.service.train(plan.microbatch(microbatch));
-                let span = self.slowed(span, Worker::Drafter(drafter));
-                let end = Event::TrainEnded {
+                let slot = self.slots.drafter(drafter);
+                self.ends[slot] = Event::TrainEnded {
                     drafter,
                     microbatch,
                     outcome,
                 };
-                self.compute(self.slots.drafter(drafter), Work::Train, span, end);
+                let span = self.slowed(span, Worker::Drafter(drafter));
+                (slot, Work::Train, span)
+            }
+            Action::Apply { step, group } => {
+                let slot = match group {
+                    Group::All => self.slots.apply_all,
+                    Group::One(drafter) => self.slots.drafter(drafter),
+                };
+                self.ends[slot] = Event::StepApplied { step, group };
+                (slot, Work::Apply, self.machine.service.apply())
             }
             Action::Stage {
                 target, microbatch, ..
@@ -137,7 +166,7 @@ impl<'a> UnderWay<'a> {
                 let bytes = plan.microbatch(microbatch).bytes;
                 let links = &mut self.machine.links;
                 let link = links.stage(self.now, target, microbatch, bytes);
-                self.copy(link, self.slots.target(target), microbatch);
+                return self.copy(link, self.slots.target(target), microbatch);
             }
             Action::Fetch {
                 drafter,
@@ -147,53 +176,27 @@ impl<'a> UnderWay<'a> {
                 let bytes = plan.microbatch(microbatch).bytes;
                 let links = &mut self.machine.links;
                 let link = links.fetch(self.now, drafter, microbatch, bytes);
-                self.copy(link, self.slots.drafter(drafter), microbatch);
-            }
-            Action::Apply { step, group } => {
-                let slot = match group {
-                    Group::All => self.slots.apply_all,
-                    Group::One(drafter) => self.slots.drafter(drafter),
-                };
-                let span = self.machine.service.apply();
-                self.compute(slot, Work::Apply, span, Event::StepApplied { step, group });
+                return self.copy(link, self.slots.drafter(drafter), microbatch);
             }
             Action::Wake { at } => {
-                self.ends[self.slots.wake] = Some(Event::WakeDue);
-                self.events.set_at(self.slots.wake, at);
+                return self.events.set_at(self.slots.wake, at);
             }
             Action::Admit { .. }
             | Action::Discard { .. }
             | Action::StopTarget { .. }
-            | Action::StopDrafter { .. } => {}
-        }
+            | Action::StopDrafter { .. } => return,
+        };
+        self.compute(slot, work, span);
     }
 
-    /// The failure of the forward that a lost target leaves.
-    pub(crate) fn give_up_forward(&mut self, target: TargetId) -> Option<Event> {
-        let slot = self.slots.target(target);
-        let Some(Event::ForwardEnded { microbatch, .. }) = self.ends[slot] else {
-            return None;
-        };
-        self.give_up(slot);
-        Some(Event::ForwardEnded {
-            target,
-            microbatch,
-            outcome: Outcome::Failed,
-        })
+    /// Gives up the forward of a target that is lost.
+    pub(crate) fn give_up_forward(&mut self, target: TargetId) {
+        self.give_up(self.slots.target(target));
     }
 
-    /// The failure of the training that a lost drafter leaves. An optimizer step under way still ends for all.
-    pub(crate) fn give_up_training(&mut self, drafter: DrafterId) -> Option<Event> {
-        let slot = self.slots.drafter(drafter);
-        let Some(Event::TrainEnded { microbatch, .. }) = self.ends[slot] else {
-            return None;
-        };
-        self.give_up(slot);
-        Some(Event::TrainEnded {
-            drafter,
-            microbatch,
-            outcome: Outcome::Failed,
-        })
+    /// Gives up the training of a drafter that is lost.
+    pub(crate) fn give_up_training(&mut self, drafter: DrafterId) {
+        self.give_up(self.slots.drafter(drafter));
     }
 
     /// The failure of a copy whose end of the way is lost.
@@ -216,7 +219,6 @@ impl<'a> UnderWay<'a> {
     }
 
     fn give_up(&mut self, slot: usize) {
-        self.ends[slot] = None;
         self.events.set(slot, None);
         self.leave_gpu(slot);
     }
@@ -228,8 +230,7 @@ impl<'a> UnderWay<'a> {
 
     /// Begins what takes `span` alone; on a shared GPU it changes when others end.
     #[inline(always)]
-    fn compute(&mut self, slot: usize, work: Work, span: Span, end: Event) {
-        self.ends[slot] = Some(end);
+    fn compute(&mut self, slot: usize, work: Work, span: Span) {
         let gpu = self.gpu_of(slot);
         let Some(gpu) = gpu else {
             self.events.set_at(slot, self.now + span);
