@@ -47,6 +47,7 @@ impl Activity {
 
 impl Core {
     /// What a target does now.
+    #[inline]
     pub fn target_activity(&self, target: TargetId) -> Activity {
         let t = &self.state().targets[target.index()];
         if t.presence != Presence::Present {
@@ -56,13 +57,25 @@ impl Core {
             TargetTask::Forward(_) => Activity::Busy,
             TargetTask::Copy(_) => Activity::Copying,
             TargetTask::Hold(_) => Activity::Blocked,
-            TargetTask::Idle if self.next_input(target).is_none() => Activity::Starved,
-            TargetTask::Idle if t.copies_out > self.policy().copies_beside => Activity::Copying,
-            TargetTask::Idle => Activity::Blocked,
+            TargetTask::Idle => self.why_idle(target),
+        }
+    }
+
+    /// What keeps a target without a task from its next one. Seldom asked: apart, so that what it reads is not fetched at every look.
+    #[inline(never)]
+    fn why_idle(&self, target: TargetId) -> Activity {
+        let copies_out = self.state().targets[target.index()].copies_out;
+        if self.next_input(target).is_none() {
+            Activity::Starved
+        } else if copies_out > self.policy().copies_beside {
+            Activity::Copying
+        } else {
+            Activity::Blocked
         }
     }
 
     /// What a drafter does now.
+    #[inline]
     pub fn drafter_activity(&self, drafter: DrafterId) -> Activity {
         let d = &self.state().drafters[drafter.index()];
         if !d.is_present() {
@@ -78,8 +91,7 @@ impl Core {
         }
     }
 
-    /// Whether a drafter has done its share of a step that the others have still to finish. Seldom asked: apart, so that what it reads is not
-    /// fetched at every look.
+    /// Whether a drafter has done its share of a step that the others have still to finish. Apart for the same reason.
     #[inline(never)]
     fn waits_at_barrier(&self, drafter: DrafterId) -> bool {
         self.policy().barrier == Barrier::All && self.step_is_begun() && self.share_is_done(drafter)

@@ -197,7 +197,7 @@ impl Meter {
     #[inline]
     fn taken(&mut self, at: Time, microbatch: MicrobatchId, core: &Core) {
         let wait = at - self.arrivals.since(microbatch);
-        let delay = &mut self.delays[core.plan().microbatch(microbatch).bucket.index()];
+        let delay = &mut self.delays[core.bucket(microbatch).index()];
         delay.count += 1;
         delay.sum += wait;
         delay.max = delay.max.max(wait);
