@@ -57,10 +57,8 @@ struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     fn new(core: &Core, machine: Machine<'a>) -> Self {
-        let targets = core.state().targets.len();
-        let drafters = core.state().drafters.len();
         Self {
-            under_way: UnderWay::new(targets, drafters, machine),
+            under_way: UnderWay::new(core, machine),
             actions: Actions::new(),
         }
     }
@@ -93,7 +91,7 @@ impl<'a> Engine<'a> {
         let orders = self.actions.as_slice();
         observer.record(now, &event, orders, core);
         for order in orders {
-            self.under_way.begin(order, core.plan());
+            self.under_way.begin(order, core);
         }
         self.actions.clear();
     }

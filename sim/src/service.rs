@@ -14,6 +14,15 @@ pub struct ServiceTimes {
     apply: Span,
 }
 
+/// What a microbatch costs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    /// A target's forward.
+    pub(crate) forward: Span,
+    /// A drafter's forward and backward.
+    pub(crate) train: Span,
+}
+
 impl ServiceTimes {
     /// Draws the service times of all of a formation's microbatches.
     ///
@@ -52,6 +61,15 @@ impl ServiceTimes {
     /// An optimizer step: gradient sum and weight update.
     pub fn apply(&self) -> Span {
         self.apply
+    }
+
+    /// What each microbatch costs, in the plan's order: a run goes through memory as it goes through the plan.
+    pub(crate) fn in_order(&self, plan: &Plan) -> Vec<Cost> {
+        let cost = |m: &Microbatch| Cost {
+            forward: self.forward(m),
+            train: self.train(m),
+        };
+        plan.microbatches.iter().map(cost).collect()
     }
 
     /// Forwards in the plan's order.

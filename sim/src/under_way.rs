@@ -4,9 +4,9 @@ use crate::devices::Work;
 use crate::engine::Machine;
 use crate::events::Events;
 use crate::faults::Worker;
-use shared::core::{Action, Event, Group, Outcome};
+use crate::service::Cost;
+use shared::core::{Action, Core, Event, Group, Outcome};
 use shared::id::{DrafterId, MicrobatchId, TargetId};
-use shared::plan::Plan;
 use shared::time::{Span, Time};
 
 /// Slots of the event list, in the order in which equal times are served: targets, links, drafters, then one each.
@@ -68,6 +68,7 @@ pub(crate) struct UnderWay<'a> {
     slots: Slots,
     events: Events,
     pub(crate) machine: Machine<'a>,
+    costs: Vec<Cost>,
     /// The end of each slot's work, where some is under way, and of a wait; a link knows best which of its copies ends next.
     ends: Vec<Event>,
     pub(crate) now: Time,
@@ -75,7 +76,9 @@ pub(crate) struct UnderWay<'a> {
 
 impl<'a> UnderWay<'a> {
     /// Nothing but the first fault to come.
-    pub(crate) fn new(targets: usize, drafters: usize, machine: Machine<'a>) -> Self {
+    pub(crate) fn new(core: &Core, machine: Machine<'a>) -> Self {
+        let targets = core.state().targets.len();
+        let drafters = core.state().drafters.len();
         let slots = Slots::new(targets, machine.links.count(), drafters);
         let mut events = Events::new(slots.count());
         events.set(slots.fault, machine.faults.next());
@@ -83,6 +86,7 @@ impl<'a> UnderWay<'a> {
             events,
             ends: vec![Event::WakeDue; slots.count()],
             slots,
+            costs: machine.service.in_order(core.plan()),
             machine,
             now: Time::ZERO,
         }
@@ -123,11 +127,11 @@ impl<'a> UnderWay<'a> {
 
     /// Begins what an order asks for.
     #[inline(always)]
-    pub(crate) fn begin(&mut self, order: &Action, plan: &Plan) {
+    pub(crate) fn begin(&mut self, order: &Action, core: &Core) {
         let outcome = Outcome::Done;
         let (slot, work, span) = match *order {
             Action::Forward { target, microbatch } => {
-                let span = self.machine.service.forward(plan.microbatch(microbatch));
+                let span = self.costs[microbatch.index()].forward;
                 let slot = self.slots.target(target);
                 self.ends[slot] = Event::ForwardEnded {
                     target,
@@ -142,7 +146,7 @@ impl<'a> UnderWay<'a> {
                 microbatch,
                 ..
             } => {
-                let span = self.machine.service.train(plan.microbatch(microbatch));
+                let span = self.costs[microbatch.index()].train;
                 let slot = self.slots.drafter(drafter);
                 self.ends[slot] = Event::TrainEnded {
                     drafter,
@@ -163,7 +167,7 @@ impl<'a> UnderWay<'a> {
             Action::Stage {
                 target, microbatch, ..
             } => {
-                let bytes = plan.microbatch(microbatch).bytes;
+                let bytes = core.state().lives[microbatch.index()].bytes;
                 let links = &mut self.machine.links;
                 let link = links.stage(self.now, target, microbatch, bytes);
                 return self.copy(link, self.slots.target(target), microbatch);
@@ -173,7 +177,7 @@ impl<'a> UnderWay<'a> {
                 microbatch,
                 ..
             } => {
-                let bytes = plan.microbatch(microbatch).bytes;
+                let bytes = core.state().lives[microbatch.index()].bytes;
                 let links = &mut self.machine.links;
                 let link = links.fetch(self.now, drafter, microbatch, bytes);
                 return self.copy(link, self.slots.drafter(drafter), microbatch);

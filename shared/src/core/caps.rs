@@ -82,7 +82,12 @@ impl Use {
 
     #[inline]
     pub(super) fn raise(&mut self, now: Self) {
-        self.count = self.count.max(now.count);
-        self.bytes = self.bytes.max(now.bytes);
+        // A new most is rare.
+        if now.count > self.count {
+            self.count = now.count;
+        }
+        if now.bytes > self.bytes {
+            self.bytes = now.bytes;
+        }
     }
 }

@@ -187,20 +187,18 @@ impl WorkerSet {
 
     #[inline]
     pub(super) fn insert(&mut self, worker: usize) {
-        let bit = 1 << (worker % 64);
-        match (worker / 64).checked_sub(1) {
-            None => self.first |= bit,
-            Some(more) => self.more[more] |= bit,
+        match worker.checked_sub(64) {
+            None => self.first |= 1 << worker,
+            Some(rest) => self.more[rest / 64] |= 1 << (rest % 64),
         }
     }
 
     #[inline]
     pub(super) fn contains(&self, worker: usize) -> bool {
-        let word = match (worker / 64).checked_sub(1) {
-            None => self.first,
-            Some(more) => self.more[more],
-        };
-        word & (1 << (worker % 64)) != 0
+        match worker.checked_sub(64) {
+            None => self.first & 1 << worker != 0,
+            Some(rest) => self.more[rest / 64] & 1 << (rest % 64) != 0,
+        }
     }
 
     /// Its members, lowest first.
