@@ -59,7 +59,7 @@ impl Core {
     #[cold]
     pub(super) fn untake(&mut self, drafter: DrafterId, id: MicrobatchId) {
         self.count_untaken(id, |count| *count += 1);
-        let is_ahead = self.is_composed() && self.plan.step_of[id.index()] > self.state.step;
+        let is_ahead = self.is_composed() && !self.sight.has_come(id);
         if !is_ahead {
             self.state.step_taken = self.state.step_taken.saturating_sub(1);
         }

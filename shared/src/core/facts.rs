@@ -1,5 +1,6 @@
 //! Taking in facts: what each event changes, before anything follows from it.
 
+use super::sight::Sight;
 use super::touched::Stage;
 use super::{Action, Actions, Core, Event, Group, Outcome, Phase, Presence, Status, TargetTask};
 use crate::id::{DrafterId, MicrobatchId, StepId, TargetId};
@@ -368,6 +369,7 @@ impl Core {
         self.touched.all_drafters();
         let state = &mut self.state;
         state.step.0 += 1;
+        self.sight = Sight::of(&self.plan, state.step);
         (state.step_taken, state.step_trained, state.step_failed) = (0, 0, 0);
         if let Some(step) = self.plan.steps.get(state.step.index()) {
             let (start, end) = (step.microbatches.start, step.microbatches.end);

@@ -29,6 +29,7 @@ mod memory;
 mod presence;
 mod rules;
 mod settle;
+mod sight;
 mod stall;
 mod state;
 mod step;
@@ -42,6 +43,7 @@ use crate::plan::Plan;
 use crate::policy::{Dispatch, Policy, Queue};
 use crate::time::Time;
 use caps::Caps;
+use sight::Sight;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use touched::Touched;
@@ -66,6 +68,8 @@ pub struct Core {
     plan: Arc<Plan>,
     policy: Policy,
     caps: Caps,
+    /// Of a composed plan.
+    sight: Sight,
     /// Whether the policy knows the drafter of hidden states before anybody takes them.
     knows_drafter: bool,
     grad_accum: u32,
@@ -97,6 +101,7 @@ impl Core {
         let caps = Caps::of(&policy);
         let touched = Touched::new(state.targets.len(), state.drafters.len());
         let mut core = Self {
+            sight: Sight::of(&plan, state.step),
             knows_drafter: policy.knows_drafter(),
             plan,
             policy,

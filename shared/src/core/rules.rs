@@ -100,20 +100,18 @@ impl Core {
 
     /// Whether a microbatch in hand or ahead belongs to the planned step under way: all of the steps before are done.
     #[inline]
-    fn is_of_this_step(&self, id: MicrobatchId) -> bool {
-        let step = self.plan.steps.get(self.state.step.index());
-        step.is_some_and(|step| id.0 < step.microbatches.end)
+    pub(super) fn is_of_this_step(&self, id: MicrobatchId) -> bool {
+        self.sight.has_come(id)
     }
 
     /// Whether the planned step under way holds something that a drafter is still to take.
+    #[inline]
     fn lacks_from_plan(&self, drafter: DrafterId) -> bool {
-        let Some(step) = self.plan.steps.get(self.state.step.index()) else {
-            return false;
-        };
         match self.policy.assignment {
-            Assignment::Shared => self.state.step_taken < step.microbatches.len() as u32,
+            Assignment::Shared => self.state.step_taken < self.sight.size,
             Assignment::Fixed => {
-                self.state.drafters[drafter.index()].cursor < step.microbatches.end
+                let next = self.state.drafters[drafter.index()].cursor;
+                self.is_of_this_step(MicrobatchId(next))
             }
         }
     }
@@ -154,8 +152,8 @@ impl Core {
         if state.drafters_training > 0 || state.drafters_applying > 0 {
             return false;
         }
-        if let Some(step) = self.plan.steps.get(state.step.index()) {
-            return state.step_trained + state.step_failed == step.microbatches.len() as u32;
+        if self.is_composed() {
+            return state.step_trained + state.step_failed == self.sight.size;
         }
         match self.policy.assignment {
             Assignment::Fixed => drafters().all(|d| self.share_is_done(d)),
@@ -192,13 +190,13 @@ impl Core {
 
     /// Under a composed plan with fixed assignment, the first microbatch of this step or the next that is `drafter`'s and untaken.
     pub fn next_of_plan(&self, drafter: DrafterId) -> Option<MicrobatchId> {
-        let next = self.state.drafters[drafter.index()].cursor;
-        (next < self.plan_in_sight()).then_some(MicrobatchId(next))
+        let next = MicrobatchId(self.state.drafters[drafter.index()].cursor);
+        self.sight.reaches(next).then_some(next)
     }
 
     /// Where a drafter's cursor belongs that stands at `from` or after it: at its next microbatch, else at the end of what is in sight.
     pub(super) fn cursor_after(&self, from: u32, drafter: DrafterId) -> u32 {
-        let end = self.plan_in_sight().max(from);
+        let end = self.sight.end.max(from);
         let in_sight = from as usize..end as usize;
         let planned = &self.plan.drafter_of[in_sight.clone()];
         let mut ahead = self.state.lives[in_sight].iter().zip(planned);
@@ -209,15 +207,6 @@ impl Core {
         ahead
             .position(is_its_own)
             .map_or(end, |steps| from + steps as u32)
-    }
-
-    /// The end of this step and the next.
-    fn plan_in_sight(&self) -> u32 {
-        let steps = &self.plan.steps;
-        let next = steps
-            .get(self.state.step.index() + 1)
-            .or_else(|| steps.last());
-        next.map_or(0, |step| step.microbatches.end)
     }
 
     /// Whether hidden states may still reach `drafter`: some are waiting, in the making or to be made.
@@ -290,21 +279,16 @@ impl Core {
 
     /// Of the step under way anything may be taken; of the next one, what is prefetched. Under shared assignment that must not keep a
     /// drafter from what the step under way still holds.
-    #[inline(never)]
+    #[inline]
     fn may_take_of_plan(&self, id: MicrobatchId) -> bool {
-        let now = self.state.step;
-        let step = self.plan.step_of[id.index()];
-        if step <= now {
+        if self.sight.has_come(id) {
             return true;
         }
-        let is_next = step.0 == now.0 + 1 && self.state.phase != Phase::Closing;
-        let all_taken = || {
-            let planned = &self.plan.steps[now.index()].microbatches;
-            self.state.step_taken >= planned.len() as u32
-        };
-        is_next
+        self.sight.reaches(id)
+            && self.state.phase != Phase::Closing
             && self.policy.prefetch > 0
-            && (self.policy.assignment == Assignment::Fixed || all_taken())
+            && (self.policy.assignment == Assignment::Fixed
+                || self.state.step_taken >= self.sight.size)
     }
 
     /// After taking `id`, the rest of the window can still bring the distinct buckets that the rule asks for. When no work outside the

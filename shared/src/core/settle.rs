@@ -131,9 +131,8 @@ impl Core {
         } else {
             self.first_of_again(fresh)?
         };
-        let beyond = self.state.phase == Phase::Closing
-            && self.is_composed()
-            && self.plan.step_of[next.index()] > self.state.step;
+        let beyond =
+            self.state.phase == Phase::Closing && self.is_composed() && !self.sight.has_come(next);
         (!beyond).then_some(next)
     }
 

@@ -57,7 +57,7 @@ impl Core {
             Barrier::None => self.state.phase == Phase::Running || d.has_begun_window(),
         };
         let is_of_this_step = if self.is_composed() {
-            self.plan.step_of[next.index()] == self.state.step
+            self.is_of_this_step(next)
         } else {
             match self.policy.assignment {
                 Assignment::Fixed => (d.trained.len() as u32) < self.grad_accum,

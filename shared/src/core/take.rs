@@ -74,7 +74,7 @@ impl Core {
         self.state.memo = self.policy.queue.taken(picked, self);
         self.leave_lane(id, picked.lane());
         self.forget_untaken(id);
-        let is_ahead = self.is_composed() && self.plan.step_of[id.index()] > self.state.step;
+        let is_ahead = self.is_composed() && !self.sight.has_come(id);
         self.state.step_taken += u32::from(!is_ahead);
         if self.policy.assignment == Assignment::Shared && self.step_is_taken() {
             self.touched.all_drafters();
@@ -92,8 +92,11 @@ impl Core {
     /// Whether the step under way has got all it takes.
     #[inline]
     fn step_is_taken(&self) -> bool {
-        let planned = self.plan.steps.get(self.state.step.index());
-        let size = planned.map_or_else(|| self.window(), |s| s.microbatches.len() as u32);
+        let size = if self.is_composed() {
+            self.sight.size
+        } else {
+            self.window()
+        };
         self.state.step_taken >= size
     }
 

@@ -5,13 +5,14 @@
 use super::{
     Actions, Core, DrafterState, Life, Phase, Presence, Slot, State, Status, TargetTask, Use,
 };
+use crate::core::sight::Sight;
 use crate::id::{Bytes, DrafterId, MicrobatchId, TargetId};
 use crate::policy::{Assignment, Barrier, Queue};
 
 /// A promise, and whether it is kept.
 type Rule = (&'static str, fn(&Core) -> bool);
 
-const RULES: [Rule; 20] = [
+const RULES: [Rule; 21] = [
     (
         "every microbatch is open, part of the weights, given up or skipped",
         is_conserved,
@@ -73,6 +74,10 @@ const RULES: [Rule; 20] = [
     (
         "the step under way is not ahead of what was trained",
         steps_are_in_order,
+    ),
+    (
+        "of the plan the step under way and the next are in sight",
+        sees_the_plan,
     ),
     (
         "under a plan with fixed assignment a drafter's cursor is at its next microbatch",
@@ -351,6 +356,10 @@ fn steps_are_in_order(core: &Core) -> bool {
         && state.lives[..start as usize]
             .iter()
             .all(|life| matches!(life.status, Status::Committed | Status::Failed))
+}
+
+fn sees_the_plan(core: &Core) -> bool {
+    core.sight == Sight::of(core.plan(), core.state().step)
 }
 
 fn cursors_are_exact(core: &Core) -> bool {

@@ -218,6 +218,13 @@ fn a_step_out_of_order_is_reported() {
 }
 
 #[test]
+fn a_step_that_nobody_looked_for_is_reported() {
+    let mut core = advanced("composed");
+    core.sight = crate::core::sight::Sight::of(&core.plan, StepId(1));
+    assert!(check(&core).unwrap_err().contains("in sight"));
+}
+
+#[test]
 fn a_cursor_that_passed_over_work_is_reported() {
     let mut core = advanced("composed");
     core.state.drafters[0].cursor += 1;
@@ -239,6 +246,7 @@ fn every_promise_is_broken_by_some_plant() {
     let by_hand = [
         "under every cap",
         "ahead of what was trained",
+        "in sight",
         "at its next microbatch",
         "stays settled",
     ];
