@@ -118,7 +118,7 @@ impl<'a> UnderWay<'a> {
         if slot < slots.drafters {
             let link = slot - slots.links;
             let event = self.machine.links.finish(link, self.now);
-            self.events.set(slot, self.machine.links.next(link));
+            self.await_copies(link);
             self.copy_ends(&event);
             return event;
         }
@@ -281,11 +281,19 @@ impl<'a> UnderWay<'a> {
         }
     }
 
+    /// Waits for the next end on `link`, and on those that what has changed there slows.
+    #[inline]
+    fn await_copies(&mut self, link: usize) {
+        let links = &self.machine.links;
+        for link in links.changed_with(link) {
+            self.events.set(self.slots.link(link), links.next(link));
+        }
+    }
+
     /// A copy is under way on `link`; it may slow compute on the shared GPU of the worker in `slot`.
     #[inline]
     fn copy(&mut self, link: usize, slot: usize, microbatch: MicrobatchId) {
-        let next = self.machine.links.next(link);
-        self.events.set(self.slots.link(link), next);
+        self.await_copies(link);
         if let Some(gpu) = self.gpu_of(slot)
             && self.machine.devices.begin_copy(gpu, self.now, microbatch)
         {
