@@ -21,7 +21,7 @@ fn policies() -> impl Iterator<Item = Policy> {
 }
 
 /// Service times of a few emulated seconds, different for every microbatch.
-fn emulation(plan: &Plan, sharing: LinkSharing) -> Emulation {
+fn emulation(plan: &Plan, sharing: LinkSharing, both_ways_rate: f64) -> Emulation {
     let draw = |stream: u64, least: u64| {
         let seed = Seed(3).derive(stream);
         let one = |id| least + seed.below(Stream::Forward, id, least);
@@ -41,14 +41,19 @@ fn emulation(plan: &Plan, sharing: LinkSharing) -> Emulation {
         byte_scale: 0.1,
         speedup: 5_000.0,
         sharing,
+        both_ways_rate,
     }
 }
 
-fn run(policy: &Policy, sharing: LinkSharing) -> (RunReport, Recorder, ServiceTimes) {
+fn run(
+    policy: &Policy,
+    sharing: LinkSharing,
+    both_ways_rate: f64,
+) -> (RunReport, Recorder, ServiceTimes) {
     let plan = plan_for(policy, COUNT);
     let core = core(&plan, policy);
     let mut recorder = Recorder::new(&core);
-    let emulation = emulation(&plan, sharing);
+    let emulation = emulation(&plan, sharing, both_ways_rate);
     let times = emulation.times.clone();
     let backend = Arc::new(Emulated::new(emulation).unwrap());
     let report = Driver::new(core, backend, Options::default())
@@ -122,12 +127,13 @@ fn service(times: &ServiceTimes, piece: Piece) -> Span {
 #[test]
 fn no_piece_of_work_ends_before_its_time() {
     for policy in policies() {
-        for sharing in [
-            LinkSharing::Own,
-            LinkSharing::EachWay,
-            LinkSharing::BothWays,
+        for (sharing, both_ways_rate) in [
+            (LinkSharing::Own, 1.0),
+            (LinkSharing::Own, 0.7),
+            (LinkSharing::EachWay, 0.7),
+            (LinkSharing::BothWays, 1.0),
         ] {
-            let (report, recorder, times) = run(&policy, sharing);
+            let (report, recorder, times) = run(&policy, sharing, both_ways_rate);
             let mut open: BTreeMap<Piece, Time> = BTreeMap::new();
             let mut count = 0;
             for record in &recorder.records {
@@ -160,7 +166,7 @@ fn no_piece_of_work_ends_before_its_time() {
 #[test]
 fn a_shared_link_moves_one_transfer_s_worth_at_a_time() {
     let staged = preset("staged-fifo").unwrap();
-    let (report, _, times) = run(&staged, LinkSharing::BothWays);
+    let (report, _, times) = run(&staged, LinkSharing::BothWays, 1.0);
     let all: Span = times.stage.iter().chain(&times.fetch).copied().sum();
     assert!(
         report.end - Time::ZERO >= all,
@@ -173,7 +179,7 @@ fn a_shared_link_moves_one_transfer_s_worth_at_a_time() {
 fn bytes_are_counted_where_they_are() {
     use exec::store::Place;
     for policy in policies() {
-        let (report, recorder, _) = run(&policy, LinkSharing::Own);
+        let (report, recorder, _) = run(&policy, LinkSharing::Own, 1.0);
         let is_host = |(place, _): &&(Place, _)| *place == Place::Host;
         let on_host = report.peaks.places.iter().any(|entry| is_host(&entry));
         assert_eq!(

@@ -12,6 +12,8 @@ pub(crate) type TransferId = u32;
 #[derive(Clone, Debug)]
 pub(crate) struct FairLink {
     bytes_per_ns: f64,
+    /// The share of that speed which others leave.
+    pace: f64,
     latency_bytes: f64,
     /// Bytes that a transfer there from the beginning would have received.
     work: f64,
@@ -26,6 +28,7 @@ impl FairLink {
         let bytes_per_ns = bytes_per_s / 1e9;
         Self {
             bytes_per_ns,
+            pace: 1.0,
             latency_bytes: latency_ms * 1e6 * bytes_per_ns,
             work: 0.0,
             at: Time::ZERO,
@@ -39,11 +42,17 @@ impl FairLink {
             .push((self.work + bytes as f64 + self.latency_bytes, who));
     }
 
+    /// From now on the link goes at this share of its speed.
+    pub(crate) fn set_pace(&mut self, now: Time, pace: f64) {
+        self.advance(now);
+        self.pace = pace;
+    }
+
     /// When the next transfer is done, if nothing joins or leaves before.
     pub(crate) fn next(&self) -> Option<Time> {
         let (done_at, _) = self.transfers[self.first()?];
         let work = (done_at - self.work).max(0.0) * self.transfers.len() as f64;
-        let ns = (work / self.bytes_per_ns).ceil();
+        let ns = (work / (self.bytes_per_ns * self.pace)).ceil();
         Some(self.at + Span::from_ns(ns as u64))
     }
 
@@ -82,7 +91,7 @@ impl FairLink {
     fn advance(&mut self, now: Time) {
         let span = (now - self.at).as_ns() as f64;
         if !self.transfers.is_empty() {
-            self.work += span * self.bytes_per_ns / self.transfers.len() as f64;
+            self.work += span * (self.bytes_per_ns * self.pace) / self.transfers.len() as f64;
         }
         self.at = now;
     }
@@ -115,6 +124,16 @@ mod tests {
         assert_eq!(link.finish(ns(1_500)), 0);
         assert_eq!(link.next(), Some(ns(2_000)));
         assert_eq!(link.finish(ns(2_000)), 1);
+    }
+
+    #[test]
+    fn a_pace_holds_from_when_it_is_set() {
+        let mut link = FairLink::new(1e9, 0.0);
+        link.begin(ns(0), 0, 1_000);
+        link.set_pace(ns(400), 0.5);
+        assert_eq!(link.next(), Some(ns(1_600)));
+        link.set_pace(ns(1_000), 1.0);
+        assert_eq!(link.next(), Some(ns(1_300)));
     }
 
     #[test]

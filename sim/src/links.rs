@@ -5,19 +5,24 @@ use crate::spec::{Hardware, Link};
 use shared::core::{Event, Outcome};
 use shared::id::{Bytes, DrafterId, MicrobatchId, TargetId};
 use shared::policy::{Policy, Transport};
-
 use shared::time::Time;
+use std::ops::Range;
 
 /// All links of a run.
 ///
 /// A link marked `shared` is one for the whole box and direction; else each device has its own. One that is not `duplex` carries both
-/// directions, so copies out of targets contend with copies into drafters.
+/// directions, so copies out of targets contend with copies into drafters; with `both_ways_rate` each direction has its links and all of
+/// one go slower while any copy goes in the other.
 #[derive(Clone, Debug)]
 pub struct Links {
     links: Vec<FairLink>,
     /// First link of copies into drafters.
     fetches: usize,
     shared: bool,
+    /// The pace of one direction while the other carries something.
+    both_ways_rate: f64,
+    /// Copies under way out of targets and into drafters, where they slow each other.
+    under_way: [u32; 2],
     /// What each transfer is; `TransferId` is the row.
     transfers: Vec<Transfer>,
     free: Vec<u32>,
@@ -30,6 +35,13 @@ struct Transfer {
     drafter: Option<DrafterId>,
     link: usize,
     is_open: bool,
+}
+
+impl Transfer {
+    /// 0 out of a target, 1 into a drafter.
+    fn way(&self) -> usize {
+        usize::from(self.drafter.is_some())
+    }
 }
 
 /// A transport without a link.
@@ -67,6 +79,8 @@ impl Links {
             links: Vec::new(),
             fetches: 0,
             shared: false,
+            both_ways_rate: 1.0,
+            under_way: [0; 2],
             transfers: Vec::new(),
             free: Vec::new(),
         }
@@ -96,6 +110,8 @@ impl Links {
             links: (0..count).map(link).collect(),
             fetches,
             shared: spec.shared,
+            both_ways_rate: spec.both_ways_rate.unwrap_or(1.0),
+            under_way: [0; 2],
             transfers: Vec::new(),
             free: Vec::new(),
         }
@@ -103,6 +119,16 @@ impl Links {
 
     pub(crate) fn count(&self) -> usize {
         self.links.len()
+    }
+
+    /// The links whose next end may be another than before, after a copy on `link` has begun or ended.
+    #[inline]
+    pub(crate) fn changed_with(&self, link: usize) -> Range<usize> {
+        if self.ways_interfere() {
+            0..self.links.len()
+        } else {
+            link..link + 1
+        }
     }
 
     #[inline]
@@ -158,13 +184,35 @@ impl Links {
         });
         self.transfers[row as usize] = transfer;
         self.links[transfer.link].begin(now, row, bytes.0);
+        if self.ways_interfere() {
+            let way = transfer.way();
+            self.under_way[way] += 1;
+            if self.under_way[way] == 1 {
+                self.pace_others(way, now, self.both_ways_rate);
+            }
+        }
         transfer.link
+    }
+
+    /// Whether copies of one direction slow those of the other.
+    #[inline]
+    fn ways_interfere(&self) -> bool {
+        self.both_ways_rate != 1.0
+    }
+
+    /// Sets the pace of the links of the other direction.
+    #[cold]
+    fn pace_others(&mut self, way: usize, now: Time, pace: f64) {
+        let (outward, inward) = self.links.split_at_mut(self.fetches);
+        for link in if way == 0 { inward } else { outward } {
+            link.set_pace(now, pace);
+        }
     }
 
     /// The end of the copy that is done on `link` at `now`.
     pub(crate) fn finish(&mut self, link: usize, now: Time) -> Event {
         let row = self.links[link].finish(now);
-        self.close(row, Outcome::Done)
+        self.close(row, now, Outcome::Done)
     }
 
     /// Takes out one copy of the hidden states that `is_hit` names and reports it as failed.
@@ -178,15 +226,27 @@ impl Links {
             .iter()
             .position(|t| t.is_open && is_hit(t.microbatch))? as u32;
         self.links[self.transfers[row as usize].link].remove(now, row);
-        Some(self.close(row, Outcome::Failed))
+        Some(self.close(row, now, Outcome::Failed))
     }
 
-    fn close(&mut self, row: u32, outcome: Outcome) -> Event {
+    #[inline]
+    fn close(&mut self, row: u32, now: Time, outcome: Outcome) -> Event {
         let transfer = &mut self.transfers[row as usize];
         transfer.is_open = false;
+        let Transfer {
+            microbatch,
+            drafter,
+            ..
+        } = *transfer;
+        let way = transfer.way();
         self.free.push(row);
-        let microbatch = transfer.microbatch;
-        match transfer.drafter {
+        if self.ways_interfere() {
+            self.under_way[way] -= 1;
+            if self.under_way[way] == 0 {
+                self.pace_others(way, now, 1.0);
+            }
+        }
+        match drafter {
             Some(drafter) => Event::FetchEnded {
                 drafter,
                 microbatch,
@@ -197,5 +257,33 @@ impl Links {
                 outcome,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shared::policy::preset;
+
+    #[test]
+    fn copies_of_one_direction_slow_those_of_the_other() {
+        let spec: Link =
+            toml::from_str("bandwidth = '1 GB/s'\nshared = true\nboth_ways_rate = 0.5").unwrap();
+        let policy = preset("staged-fifo").unwrap();
+        let mut links = Links::of(&spec, &policy);
+        let at = Time::from_ns;
+        let out = links.stage(at(0), TargetId(0), MicrobatchId(0), Bytes(1_000));
+        assert_eq!(links.next(out), Some(at(1_000)));
+        let into = links.fetch(at(600), DrafterId(0), MicrobatchId(1), Bytes(1_000));
+        assert_eq!(links.changed_with(into), 0..2);
+        // 400 B of the first are left, at half the speed.
+        assert_eq!(links.next(out), Some(at(1_400)));
+        assert_eq!(links.next(into), Some(at(2_600)));
+        links.finish(out, at(1_400));
+        // Of the second 600 B are left, at full speed again.
+        assert_eq!(links.next(into), Some(at(2_000)));
+        let failed = links.take_out(at(1_500), |id| id == MicrobatchId(1));
+        assert!(failed.is_some());
+        assert_eq!((links.next(out), links.next(into)), (None, None));
     }
 }

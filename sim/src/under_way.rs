@@ -117,10 +117,7 @@ impl<'a> UnderWay<'a> {
     fn copy_ended(&mut self, slot: usize) -> Event {
         let link = slot - self.slots.links;
         let event = self.machine.links.finish(link, self.now);
-        // What has left stays out of the list unless it is set again.
-        if let Some(next) = self.machine.links.next(link) {
-            self.events.set_at(slot, next);
-        }
+        self.await_copies(link);
         self.copy_ends(&event);
         event
     }
@@ -253,11 +250,22 @@ impl<'a> UnderWay<'a> {
         }
     }
 
+    /// Waits for the next end on `link`, and on those that what has changed there slows. Where no copy is left the last has just ended, and
+    /// what has left the list stays out unless it is set again.
+    #[inline]
+    fn await_copies(&mut self, link: usize) {
+        let links = &self.machine.links;
+        for link in links.changed_with(link) {
+            if let Some(next) = links.next(link) {
+                self.events.set_at(self.slots.link(link), next);
+            }
+        }
+    }
+
     /// A copy is under way on `link`; it may slow compute on the shared GPU of the worker in `slot`.
     #[inline]
     fn copy(&mut self, link: usize, slot: usize, microbatch: MicrobatchId) {
-        let next = self.machine.links.next(link);
-        self.events.set(self.slots.link(link), next);
+        self.await_copies(link);
         if let Some(gpu) = self.gpu_of(slot)
             && self.machine.devices.begin_copy(gpu, self.now, microbatch)
         {

@@ -5,6 +5,7 @@
 //! fits costs to the times sees them all.
 
 mod bench;
+mod one_way;
 mod rests;
 mod stretch;
 mod together;
@@ -115,13 +116,21 @@ pub struct Spanned {
     pub to: Time,
 }
 
+impl Spanned {
+    /// How long both were under way.
+    pub fn common(&self, other: &Self) -> Span {
+        let (from, to) = (self.from.max(other.from), self.to.min(other.to));
+        if from < to { to - from } else { Span::ZERO }
+    }
+}
+
 /// All that was measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
     /// Pieces with the device to themselves.
     pub alone: Vec<Timed>,
     /// Copies in a stretch of a run.
-    pub beside: Vec<Timed>,
+    pub copies: Vec<Copied>,
     /// The first piece of each microbatch and stage.
     pub first: Vec<Timed>,
     /// Workers beside each other.
@@ -132,6 +141,19 @@ pub struct Measured {
     pub beside_copies: Vec<BesideCopies>,
     /// Forwards and trainings at several paces: the stretch of a run first, then with rests.
     pub paces: Vec<Pace>,
+}
+
+/// One copy in a stretch of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// Out or in.
+    pub stage: Stage,
+    /// On what.
+    pub microbatch: MicrobatchId,
+    /// From its beginning to its report.
+    pub span: Span,
+    /// How much of that time a copy in the other direction was under way.
+    pub both_ways: Span,
 }
 
 /// Forwards and trainings that take some of the time.
@@ -206,7 +228,8 @@ pub fn pieces(policy: &Policy, request: &Request) -> u64 {
         (false, 1) => repeats,
         (false, _) => 2 * repeats,
     };
-    request.sample.len() as u64 * each * (2 + 5 * copies) + applied
+    let one_way = if copies > 1 { 6 * copies } else { 0 };
+    request.sample.len() as u64 * (each * (2 + 5 * copies) + one_way) + applied
 }
 
 struct Calibration<'a, Hidden> {
@@ -255,19 +278,24 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         for &microbatch in &request.sample {
             self.microbatch(microbatch, 0, request.copies_only)?;
         }
-        let has_copies = !legs(self.policy).is_empty();
-        let shares_device = request.in_hand == 1;
+        let legs = legs(self.policy).len();
+        let has_own_devices = request.in_hand > 1;
+        // Those that have nothing to meet are watched in passing.
+        let in_passing = has_own_devices && legs == 1 && !request.copies_only;
         if !request.copies_only {
             self.stretch(
                 request,
                 Watch {
                     in_hand: request.in_hand,
                     computes: true,
-                    copies: !shares_device,
+                    copies: in_passing,
                 },
             )?;
         }
-        if has_copies && (shares_device || request.copies_only) {
+        if legs > 0 && !in_passing {
+            if legs > 1 {
+                self.one_way(request)?;
+            }
             self.stretch(
                 request,
                 Watch {

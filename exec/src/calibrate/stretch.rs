@@ -2,8 +2,8 @@
 
 use super::bench::{Done, Lane, Task};
 use super::{
-    CalibrateError, Calibration, DRAFTER, MicrobatchId, Pace, Request, Stage, StepId, TARGET, Time,
-    Timed, legs,
+    CalibrateError, Calibration, Copied, DRAFTER, MicrobatchId, Pace, Request, Span, Spanned,
+    Stage, StepId, TARGET, Time, legs,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -47,6 +47,8 @@ struct InHand<Hidden> {
     busy: BTreeMap<Lane, VecDeque<Course<Hidden>>>,
     /// When each lane has last ended something.
     ended: BTreeMap<Lane, Time>,
+    /// All copies so far, and whether each is watched.
+    copies: Vec<(Spanned, bool)>,
     /// What the drafter may train on.
     ready: VecDeque<Course<Hidden>>,
     /// Microbatches on their way.
@@ -87,6 +89,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
             over: None,
             busy: BTreeMap::new(),
             ended: BTreeMap::new(),
+            copies: Vec::new(),
             ready: VecDeque::new(),
             count: 0,
             trained: 0,
@@ -135,6 +138,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
                 pieces: self.measured.alone.clone(),
             });
         }
+        self.measured.copies.extend(hands.watched_copies());
         // What has been accumulated since the last step is applied.
         self.train_at(request.sample[0], 1)?;
         self.ended(DRAFTER, Task::Apply(StepId(0), 1))?;
@@ -155,18 +159,23 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         };
         // A copy that was ordered while another was under way has waited for that.
         let before = hands.ended.insert(done.lane, done.at);
-        let span = done.at - before.map_or(course.since, |before| before.max(course.since));
+        let from = before.map_or(course.since, |before| before.max(course.since));
         match stage {
             Some(stage) if hands.watch.computes && course.is_watched => {
-                self.note(stage, Some(course.like), 1, span);
+                self.note(stage, Some(course.like), 1, done.at - from);
                 let (from, to) = hands.over.unwrap_or((course.since, done.at));
                 hands.over = Some((from.min(course.since), to.max(done.at)));
             }
-            None if hands.watch.copies && course.is_watched => self.measured.beside.push(Timed {
-                stage: legs(self.policy)[course.copied].0,
-                microbatch: Some(course.like),
-                span,
-            }),
+            None => {
+                let copy = Spanned {
+                    stage: legs(self.policy)[course.copied].0,
+                    microbatch: course.like,
+                    from,
+                    to: done.at,
+                };
+                let is_watched = hands.watch.copies && course.is_watched;
+                hands.copies.push((copy, is_watched));
+            }
             _ => {}
         }
         if stage == Some(Stage::Train) {
@@ -207,6 +216,22 @@ impl<Hidden> InHand<Hidden> {
 
     fn count_in(&self, lane: Lane) -> usize {
         self.busy.get(&lane).map_or(0, VecDeque::len)
+    }
+
+    /// The copies that were watched, each with what went the other way meanwhile, watched or not.
+    fn watched_copies(&self) -> impl Iterator<Item = Copied> {
+        let watched = self.copies.iter().filter(|(_, is_watched)| *is_watched);
+        watched.map(|(copy, _)| Copied {
+            stage: copy.stage,
+            microbatch: copy.microbatch,
+            span: copy.to - copy.from,
+            both_ways: self
+                .copies
+                .iter()
+                .filter(|(other, _)| other.stage != copy.stage)
+                .map(|(other, _)| copy.common(other))
+                .fold(Span::ZERO, |sum, span| sum + span),
+        })
     }
 
     fn give(&mut self, lane: Lane, course: Course<Hidden>) {

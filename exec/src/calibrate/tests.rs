@@ -19,6 +19,7 @@ fn emulated() -> Arc<Emulated> {
             byte_scale: 1.0,
             speedup: 1.0,
             sharing: LinkSharing::Own,
+            both_ways_rate: 1.0,
         })
         .unwrap(),
     )
@@ -72,8 +73,8 @@ fn every_stage_is_measured_as_often_as_asked_and_never_too_short() {
     assert!(longest.clone().all(|t| t.span >= Span::from_ms(6)));
     // Copies both ways while others compute, under the second half of a stretch.
     for stage in [Stage::CopyOut, Stage::CopyIn] {
-        let copies = measured.beside.iter().filter(|t| t.stage == stage);
-        assert!(copies.clone().count() >= 2, "{:?}", measured.beside);
+        let copies = measured.copies.iter().filter(|t| t.stage == stage);
+        assert!(copies.clone().count() >= 2, "{:?}", measured.copies);
         assert!(copies.clone().all(|t| t.span >= Span::from_ms(1)));
     }
     let shares: Vec<f64> = measured.paces.iter().map(busy).collect();
@@ -143,6 +144,7 @@ fn a_copy_is_not_charged_for_the_one_before_it() {
         byte_scale: 1.0,
         speedup: 1.0,
         sharing: LinkSharing::Own,
+        both_ways_rate: 1.0,
     };
     let asked = Request {
         in_hand: 3,
@@ -152,10 +154,45 @@ fn a_copy_is_not_charged_for_the_one_before_it() {
     };
     let backend = Arc::new(Emulated::new(slow_copies).unwrap());
     let measured = measure(&backend, &policy(), &asked, &|| (), &stop).unwrap();
-    let out = measured.beside.iter().filter(|t| t.stage == Stage::CopyOut);
+    let out = measured.copies.iter().filter(|t| t.stage == Stage::CopyOut);
     let fastest = out.map(|t| t.span).min().expect("copies were watched");
     // Targets are ahead, so that every copy waits for most of the one before it.
     assert!(fastest < Span::from_ms(30), "{fastest:?}");
+}
+
+#[test]
+fn copies_are_watched_one_way_and_while_others_go_the_other() {
+    let stop = AtomicBool::new(false);
+    let ms = |each: u64| vec![Span::from_ms(each); 3];
+    let emulation = Emulation {
+        times: ServiceTimes {
+            forward: ms(1),
+            stage: ms(12),
+            fetch: ms(10),
+            train: ms(1),
+            apply: Span::from_ms(1),
+        },
+        bytes: vec![Bytes(64); 3],
+        byte_scale: 1.0,
+        speedup: 1.0,
+        sharing: LinkSharing::EachWay,
+        both_ways_rate: 0.5,
+    };
+    let asked = Request {
+        in_hand: 4,
+        copies_only: true,
+        window: Span::from_ms(150),
+        ..request()
+    };
+    let backend = Arc::new(Emulated::new(emulation).unwrap());
+    let measured = measure(&backend, &policy(), &asked, &|| (), &stop).unwrap();
+    let share = |c: &&Copied| c.both_ways.as_ns() as f64 / c.span.as_ns() as f64;
+    let out = measured.copies.iter().filter(|t| t.stage == Stage::CopyOut);
+    let (alone, beside): (Vec<&Copied>, Vec<_>) = out.partition(|c| share(c) < 0.1);
+    assert!(alone.len() >= 3 && beside.len() >= 3, "{measured:?}");
+    // Fully beside others they take twice as long.
+    let spans = |copies: Vec<&Copied>| copies.iter().map(|c| c.span).min();
+    assert!(spans(alone) < spans(beside), "{measured:?}");
 }
 
 #[test]
@@ -182,9 +219,9 @@ fn copies_alone_leave_compute_out_and_local_has_none() {
     };
     let measured = measure(&emulated(), &policy(), &asked, &|| (), &stop).unwrap();
     assert!(measured.together.is_empty());
-    let is_copy = |t: &Timed| matches!(t.stage, Stage::CopyOut | Stage::CopyIn);
+    let is_copy = |t: &Copied| matches!(t.stage, Stage::CopyOut | Stage::CopyIn);
     assert!(measured.alone.is_empty() && measured.paces.is_empty());
-    assert!(!measured.beside.is_empty() && measured.beside.iter().all(is_copy));
+    assert!(!measured.copies.is_empty() && measured.copies.iter().all(is_copy));
     let local = Policy {
         transport: Transport::Local,
         ..policy()

@@ -127,16 +127,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         }
         let hidden = &self.arrived(id)?;
         for (stage, leg) in legs(self.policy) {
-            // Each leg begins where its forward or the leg before left the states.
-            let (_, made) = self.ended(super::TARGET, Task::Forward(id))?;
-            let mut from = made.expect("a forward makes hidden states");
-            for (before, way) in legs(self.policy) {
-                if before == stage {
-                    break;
-                }
-                let (_, copy) = self.ended(way.0, self.copying(id, way, &from))?;
-                from = copy.expect("a copy makes hidden states");
-            }
+            let from = self.before(id, stage)?;
             self.beside_copies(id, (stage, leg), &from, hidden)?;
         }
         self.ended(DRAFTER, Task::Apply(StepId(id.0), 1))?;

@@ -6,7 +6,8 @@
 use super::in_turn::{UNDER_WAY, in_turn};
 use super::{CudaError, Element, Gpu, PinnedBuffer, Ptr, Stream};
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Threads that carry a copy: one alone moves a few gigabytes a second.
 const CARRIERS: usize = 4;
@@ -49,11 +50,10 @@ impl<T: Element> Ferry<T> {
         to: &mut [T],
     ) -> Result<(), CudaError> {
         from.check("download", to.len())?;
-        let share = share(to.len());
-        let parts = to.chunks_mut(share).enumerate();
-        let tasks = parts.map(|(n, part)| (from.at(n * share..n * share + part.len()), part));
-        at_once(&mut self.carriers, tasks, |carrier, (from, to)| {
-            carrier.download(stream, from, to)
+        let parts = to.chunks_mut(Carrier::<T>::piece()).enumerate();
+        let pieces = parts.map(|(n, to)| (from.at(Carrier::<T>::range(n, to.len())), to));
+        at_once(&mut self.carriers, pieces, |carrier, pieces| {
+            carrier.download(stream, pieces)
         })
     }
 
@@ -63,11 +63,10 @@ impl<T: Element> Ferry<T> {
     /// A destination that is too small; failures of the device.
     pub fn upload(&mut self, stream: &Stream, from: &[T], to: Ptr<T>) -> Result<(), CudaError> {
         to.check("upload", from.len())?;
-        let share = share(from.len());
-        let parts = from.chunks(share).enumerate();
-        let tasks = parts.map(|(n, part)| (part, to.at(n * share..n * share + part.len())));
-        at_once(&mut self.carriers, tasks, |carrier, (from, to)| {
-            carrier.upload(stream, from, to)
+        let parts = from.chunks(Carrier::<T>::piece()).enumerate();
+        let pieces = parts.map(|(n, from)| (from, to.at(Carrier::<T>::range(n, from.len()))));
+        at_once(&mut self.carriers, pieces, |carrier, pieces| {
+            carrier.upload(stream, pieces)
         })
     }
 }
@@ -86,38 +85,46 @@ impl<T: Element> Carrier<T> {
         PIECE_BYTES / T::BYTES
     }
 
-    fn download(&mut self, stream: &Stream, from: Ptr<T>, to: &mut [T]) -> Result<(), CudaError> {
-        let pieces = &self.pieces;
+    /// Where the `n`-th piece, of `len` elements, lies.
+    fn range(n: usize, len: usize) -> Range<usize> {
+        n * Self::piece()..n * Self::piece() + len
+    }
+
+    fn download<'a>(
+        &mut self,
+        stream: &Stream,
+        pieces: impl Iterator<Item = (Ptr<T>, &'a mut [T])>,
+    ) -> Result<(), CudaError> {
+        let locked = &self.pieces;
         in_turn(
-            to.len(),
-            Self::piece(),
+            pieces,
             UNDER_WAY,
-            |place, range| {
-                let count = range.len();
-                let piece = &mut pieces.borrow_mut()[place];
-                stream.download_part(from.at(range), piece, 0..count)?;
+            |place, (from, to)| {
+                let piece = &mut locked.borrow_mut()[place];
+                stream.download_part(*from, piece, 0..to.len())?;
                 stream.record()
             },
-            |place, range, there| {
+            |place, (_, to), there| {
                 there.synchronize()?;
-                let count = range.len();
-                to[range].copy_from_slice(&pieces.borrow()[place].as_slice()[..count]);
+                to.copy_from_slice(&locked.borrow()[place].as_slice()[..to.len()]);
                 Ok(())
             },
         )
     }
 
-    fn upload(&mut self, stream: &Stream, from: &[T], to: Ptr<T>) -> Result<(), CudaError> {
-        let pieces = &self.pieces;
+    fn upload<'a>(
+        &mut self,
+        stream: &Stream,
+        pieces: impl Iterator<Item = (&'a [T], Ptr<T>)>,
+    ) -> Result<(), CudaError> {
+        let locked = &self.pieces;
         in_turn(
-            from.len(),
-            Self::piece(),
+            pieces,
             UNDER_WAY,
-            |place, range| {
-                let count = range.len();
-                let piece = &mut pieces.borrow_mut()[place];
-                piece.as_mut_slice()[..count].copy_from_slice(&from[range.clone()]);
-                stream.upload_part(piece, 0..count, to.at(range))?;
+            |place, (from, to)| {
+                let piece = &mut locked.borrow_mut()[place];
+                piece.as_mut_slice()[..from.len()].copy_from_slice(from);
+                stream.upload_part(piece, 0..from.len(), *to)?;
                 stream.record()
             },
             |_, _, gone| gone.synchronize(),
@@ -125,25 +132,23 @@ impl<T: Element> Carrier<T> {
     }
 }
 
-/// Elements of each carrier's part of `len`.
-fn share(len: usize) -> usize {
-    len.div_ceil(CARRIERS).max(1)
-}
-
-/// Gives each worker one task, all at once, and waits for all of them.
+/// Lets all workers work at once, each on piece after piece of what is left, and waits for all of them: one that comes by little time of
+/// a processor carries less, and nobody waits for its share.
 ///
 /// # Errors
 /// The first worker's that failed.
-fn at_once<W: Send, J: Send, E: Send>(
+fn at_once<W: Send, P: Send, E: Send>(
     workers: &mut [W],
-    tasks: impl Iterator<Item = J>,
-    work: impl Fn(&mut W, J) -> Result<(), E> + Sync,
+    pieces: impl Iterator<Item = P> + Send,
+    work: impl Fn(&mut W, &mut dyn Iterator<Item = P>) -> Result<(), E> + Sync,
 ) -> Result<(), E> {
-    let work = &work;
+    let left = Mutex::new(pieces);
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     std::thread::scope(|scope| {
-        let pairs = workers.iter_mut().zip(tasks);
-        let threads: Vec<_> = pairs
-            .map(|(worker, task)| scope.spawn(move || work(worker, task)))
+        let (next, work) = (&next, &work);
+        let threads: Vec<_> = workers
+            .iter_mut()
+            .map(|worker| scope.spawn(move || work(worker, &mut std::iter::from_fn(next))))
             .collect();
         // All are waited for, whatever the first of them says.
         let outcomes: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
@@ -158,27 +163,52 @@ fn at_once<W: Send, J: Send, E: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
 
     #[test]
     fn carriers_share_a_copy_and_the_first_error_is_told() {
         for len in [0, 1, 5, 4096, 4097] {
             let from: Vec<usize> = (0..len).collect();
             let mut to = vec![usize::MAX; len];
-            let share = share(len);
-            let tasks = from.chunks(share).zip(to.chunks_mut(share));
+            let pieces = from.chunks(64).zip(to.chunks_mut(64));
             let mut carried = [0; CARRIERS];
-            let outcome: Result<(), ()> = at_once(&mut carried, tasks, |count, (from, to)| {
-                *count += from.len();
-                to.copy_from_slice(from);
+            let outcome: Result<(), ()> = at_once(&mut carried, pieces, |count, pieces| {
+                for (from, to) in pieces {
+                    *count += from.len();
+                    to.copy_from_slice(from);
+                }
                 Ok(())
             });
             assert_eq!((outcome, carried.iter().sum()), (Ok(()), len));
             assert_eq!(to, from);
         }
-        let outcome = at_once(&mut [(); CARRIERS], 0..CARRIERS, |(), n| match n {
-            1 | 3 => Err(n),
+        let mut carriers: Vec<usize> = (0..CARRIERS).collect();
+        let outcome = at_once(&mut carriers, 0..8, |carrier, _| match *carrier {
+            1 | 3 => Err(*carrier),
             _ => Ok(()),
         });
         assert_eq!(outcome, Err(1));
+    }
+
+    #[test]
+    fn who_is_held_up_leaves_its_share_to_the_others() {
+        let others_are_done = Barrier::new(CARRIERS);
+        let mut carriers: Vec<(usize, usize)> = (0..CARRIERS).map(|n| (n, 0)).collect();
+        let outcome: Result<(), ()> =
+            at_once(&mut carriers, 0..100, |(number, carried), pieces| {
+                let is_slow = *number == 0;
+                let mine = pieces.next();
+                if is_slow {
+                    others_are_done.wait();
+                }
+                *carried = usize::from(mine.is_some()) + pieces.count();
+                if !is_slow {
+                    others_are_done.wait();
+                }
+                Ok(())
+            });
+        assert_eq!(outcome, Ok(()));
+        assert!(carriers[0].1 <= 1, "{carriers:?}");
+        assert_eq!(carriers.iter().map(|c| c.1).sum::<usize>(), 100);
     }
 }

@@ -9,43 +9,52 @@ use std::ops::Range;
 /// Pieces under way where the host carries them on: one is copied, one waits, and one is prepared or taken away.
 pub(super) const UNDER_WAY: usize = 3;
 
-/// Cuts `len` elements into pieces of at most `piece` and begins one after another, at most `under_way` at a time; each is ended in its turn.
+/// Where each piece of `len` elements lies: `piece` of them, but for the last.
+pub(crate) fn pieces(len: usize, piece: usize) -> impl Iterator<Item = Range<usize>> {
+    let piece = piece.max(1);
+    let starts = (0..len).step_by(piece);
+    starts.map(move |first| first..len.min(first + piece))
+}
+
+/// Begins one piece after another, at most `under_way` at a time; each is ended in its turn. A piece is asked for when there is a place for
+/// it, not before, so that others may take from the same source.
 ///
-/// `begin` is told the piece's place among those under way, below `under_way`, and its range; what it gives is handed to `end`. A place is
-/// used again once its piece has ended. After an error nothing more begins, and what is under way is still ended.
+/// `begin` is told the piece's place among those under way, below `under_way`; what it gives is handed to `end`. A place is used again
+/// once its piece has ended. After an error nothing more begins, and what is under way is still ended.
 ///
 /// # Errors
 /// The first of `begin` or `end`.
-pub(crate) fn in_turn<T, E>(
-    len: usize,
-    piece: usize,
+pub(crate) fn in_turn<P, T, E>(
+    pieces: impl IntoIterator<Item = P>,
     under_way: usize,
-    mut begin: impl FnMut(usize, Range<usize>) -> Result<T, E>,
-    mut end: impl FnMut(usize, Range<usize>, T) -> Result<(), E>,
+    mut begin: impl FnMut(usize, &P) -> Result<T, E>,
+    mut end: impl FnMut(usize, P, T) -> Result<(), E>,
 ) -> Result<(), E> {
-    let (piece, under_way) = (piece.max(1), under_way.max(1));
-    let mut open: VecDeque<(usize, Range<usize>, T)> = VecDeque::with_capacity(under_way);
+    let under_way = under_way.max(1);
+    let mut pieces = pieces.into_iter();
+    let mut open: VecDeque<(usize, P, T)> = VecDeque::with_capacity(under_way);
     let mut outcome = Ok(());
-    for (number, first) in (0..len).step_by(piece).enumerate() {
+    for number in 0.. {
         if open.len() == under_way
-            && let Some((place, range, begun)) = open.pop_front()
+            && let Some((place, piece, begun)) = open.pop_front()
         {
-            outcome = end(place, range, begun);
+            outcome = end(place, piece, begun);
         }
         if outcome.is_err() {
             break;
         }
-        let (place, range) = (number % under_way, first..len.min(first + piece));
-        match begin(place, range.clone()) {
-            Ok(begun) => open.push_back((place, range, begun)),
+        let Some(piece) = pieces.next() else { break };
+        let place = number % under_way;
+        match begin(place, &piece) {
+            Ok(begun) => open.push_back((place, piece, begun)),
             Err(error) => {
                 outcome = Err(error);
                 break;
             }
         }
     }
-    for (place, range, begun) in open {
-        let ended = end(place, range, begun);
+    for (place, piece, begun) in open {
+        let ended = end(place, piece, begun);
         outcome = outcome.and(ended);
     }
     outcome
@@ -68,16 +77,22 @@ mod tests {
             }
         };
         let outcome = in_turn(
-            10,
-            3,
+            pieces(10, 3),
             2,
-            |place, range| step("+", place, range),
+            |place, range| step("+", place, range.clone()),
             |place, range, begun| {
                 assert_eq!(begun, range);
                 step("-", place, range).map(drop)
             },
         );
         (log.into_inner().join(" "), outcome)
+    }
+
+    #[test]
+    fn pieces_cover_everything_once() {
+        assert_eq!(pieces(0, 3).count(), 0);
+        assert_eq!(pieces(2, 3).collect::<Vec<_>>(), vec![0..2; 1]);
+        assert_eq!(pieces(7, 3).collect::<Vec<_>>(), [0..3, 3..6, 6..7]);
     }
 
     #[test]
@@ -103,11 +118,10 @@ mod tests {
         let mut to = vec![0; 1000];
         let bounce = RefCell::new(vec![vec![0; 64]; UNDER_WAY]);
         let outcome: Result<(), ()> = in_turn(
-            from.len(),
-            64,
+            pieces(from.len(), 64),
             UNDER_WAY,
             |place, range| {
-                bounce.borrow_mut()[place][..range.len()].copy_from_slice(&from[range]);
+                bounce.borrow_mut()[place][..range.len()].copy_from_slice(&from[range.clone()]);
                 Ok(())
             },
             |place, range, ()| {
@@ -116,7 +130,7 @@ mod tests {
             },
         );
         assert_eq!((outcome, &to), (Ok(()), &from));
-        let nothing: Result<(), ()> = in_turn(0, 64, 2, |_, _| Err(()), |_, _, ()| Ok(()));
+        let nothing: Result<(), ()> = in_turn(pieces(0, 64), 2, |_, _| Err(()), |_, _, ()| Ok(()));
         assert_eq!(nothing, Ok(()));
     }
 }

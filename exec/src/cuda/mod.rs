@@ -34,7 +34,7 @@ pub(crate) use error::Named;
 pub use ferry::Ferry;
 pub use gemm::{FusedProducts, Gemm, HeadTurn, Matrix, Output, Tuning};
 pub use hidden::{HiddenCheck, NotFinite};
-pub(crate) use in_turn::in_turn;
+pub(crate) use in_turn::{in_turn, pieces};
 pub use kernels::{Kernel, Module, Source, compile, compiler_version};
 pub use pinned::PinnedBuffer;
 pub(crate) use pool::round_up as piece_bytes;

@@ -1,6 +1,6 @@
 //! Ways from one GPU's memory to another's: straight, or through host memory.
 
-use super::{CudaError, Element, Event, Ferry, Gpu, PinnedBuffer, Ptr, Stream};
+use super::{CudaError, Element, Event, Ferry, Gpu, PinnedBuffer, Ptr, Stream, pieces};
 use std::sync::Arc;
 
 /// Host memory that a copy passes through is cut into pieces, so that one goes up while the next comes down. (bytes)
@@ -67,7 +67,7 @@ impl Way {
                 target.wait(&source.record()?)
             }
             Self::Pinned(ring) => {
-                for at in pieces(from.len()) {
+                for at in pieces(from.len(), PIECE) {
                     let piece = ring.take();
                     if let Some(free) = &piece.free {
                         source.wait(free)?;
@@ -82,7 +82,7 @@ impl Way {
                 source.wait(&target.record()?)
             }
             Self::Pageable(Landing { memory, ferry }) => {
-                for at in pieces(from.len()) {
+                for at in pieces(from.len(), PIECE) {
                     let memory = &mut memory[..at.len()];
                     ferry.download(source, from.at(at.clone()), memory)?;
                     ferry.upload(target, memory, to.at(at))?;
@@ -119,25 +119,5 @@ impl Ring {
         let at = self.next;
         self.next = (at + 1) % self.pieces.len();
         &mut self.pieces[at]
-    }
-}
-
-/// Cuts `bytes` into ranges of at most [`PIECE`].
-fn pieces(bytes: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    (0..bytes)
-        .step_by(PIECE)
-        .map(move |start| start..bytes.min(start + PIECE))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_cover_everything_once() {
-        assert_eq!(pieces(0).count(), 0);
-        assert_eq!(pieces(5).collect::<Vec<_>>(), vec![0..5; 1]);
-        let cut: Vec<_> = pieces(2 * PIECE + 1).collect();
-        assert_eq!(cut, [0..PIECE, PIECE..2 * PIECE, 2 * PIECE..2 * PIECE + 1]);
     }
 }

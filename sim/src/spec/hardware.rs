@@ -64,6 +64,10 @@ pub struct Link {
     /// Whether the two directions do not contend.
     #[serde(default = "yes")]
     pub duplex: bool,
+    /// Speed of copies in one direction while any goes in the other, as a share of their speed without: what has a link for each direction
+    /// may still have one host memory, and the same threads, for both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub both_ways_rate: Option<f64>,
 }
 
 const fn yes() -> bool {
@@ -154,16 +158,30 @@ impl Link {
             self.latency_ms,
             "write 0 for a link without latency",
         );
-        if let Some(rate) = self.compute_rate {
-            checks.positive(
+        for (key, rate, out) in [
+            (
                 "compute_rate",
-                rate,
+                self.compute_rate,
                 "leave it out for copies that slow nothing",
-            );
-            checks.share(
-                "compute_rate",
+            ),
+            (
+                "both_ways_rate",
+                self.both_ways_rate,
+                "leave it out for directions that do not slow each other",
+            ),
+        ] {
+            if let Some(rate) = rate {
+                checks.positive(key, rate, out);
+                checks.share(key, rate, out);
+            }
+        }
+        if let Some(rate) = self.both_ways_rate {
+            checks.require(
+                self.duplex,
+                "both_ways_rate",
                 rate,
-                "leave it out for copies that slow nothing",
+                "has no meaning with duplex = false, by which both directions share one link",
+                "leave one of them out",
             );
         }
         checks.done()
@@ -192,6 +210,20 @@ mod tests {
         assert_eq!(hardware.validate("hardware"), []);
         let text = toml::to_string(&hardware).unwrap();
         assert_eq!(toml::from_str::<Hardware>(&text).unwrap(), hardware);
+    }
+
+    #[test]
+    fn directions_slow_each_other_or_share_one_link() {
+        let mut hardware: Hardware = toml::from_str(BOX).unwrap();
+        let pinned = hardware.host_pinned.as_mut().unwrap();
+        (pinned.both_ways_rate, pinned.duplex) = (Some(1.5), false);
+        assert_eq!(
+            lines(&hardware.validate("hardware")),
+            [
+                "hardware.host_pinned.both_ways_rate: 1.5 must be from 0 to 1; leave it out for directions that do not slow each other",
+                "hardware.host_pinned.both_ways_rate: 1.5 has no meaning with duplex = false, by which both directions share one link; leave one of them out",
+            ]
+        );
     }
 
     #[test]

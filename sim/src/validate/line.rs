@@ -191,6 +191,7 @@ impl Line {
             latency_ms: 0.0,
             shared: true,
             duplex: true,
+            both_ways_rate: None,
         };
         Links::of(&link, policy)
     }

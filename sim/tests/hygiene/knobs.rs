@@ -252,6 +252,12 @@ const KNOBS: &[Knob] = &[
         ["true", "false"],
         Trace,
     ),
+    (
+        "hardware.host_pinned.both_ways_rate",
+        &PINNED_SHARED,
+        ["1.0", "0.6"],
+        Trace,
+    ),
     // [costs]
     ("costs.target.base_ms", &[], ["0.0", "1.0"], Trace),
     ("costs.target.per_token_us", &[], ["10.0", "11.0"], Trace),

@@ -8,10 +8,11 @@ use exec::cuda::links::{Busy, Measured, Route};
 use shared::load::Rests;
 use sim::spec::{ByteSize, Hardware, Link, Rate};
 
-/// What all together keep of what one alone carries, below which they share a link; and of the two directions, below which they contend.
+/// What all together keep of what one alone carries, below which they share a link; and of the two directions of a shared link, below which
+/// they are one.
 const OWN_SHARE: f64 = 0.75;
 
-/// Rates out of targets and into drafters that differ by less than this share are one.
+/// Rates out of targets and into drafters that differ by less than this share are one, and directions that keep all but this slow nothing.
 const SAME: f64 = 0.02;
 
 /// The section of a scenario.
@@ -55,6 +56,8 @@ fn link(
     let together = of(Busy::AllGpus, &both).unwrap_or(alone);
     let both_ways = of(Busy::BothWays, &both).unwrap_or(alone);
     let shared = together < OWN_SHARE * alone;
+    let kept = both_ways / alone;
+    let duplex = !shared || kept >= OWN_SHARE;
     let rate = |kind: &dyn Fn(Route) -> bool| {
         let each = of(Busy::AllGpus, kind).or_else(|| of(Busy::Alone, kind))?;
         rounded(if shared { each * gpus as f64 } else { each })
@@ -69,7 +72,8 @@ fn link(
         compute_rate: None,
         latency_ms: (latency * 1e6).round() / 1e3,
         shared,
-        duplex: both_ways >= OWN_SHARE * alone,
+        duplex,
+        both_ways_rate: (duplex && kept < 1.0 - SAME).then_some((kept * 1e3).round() / 1e3),
     })
 }
 

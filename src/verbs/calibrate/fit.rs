@@ -120,6 +120,60 @@ pub(crate) fn link(copies: [&[(u64, f64)]; 2]) -> Fitted {
     fitted
 }
 
+/// The share of a copy's time in which another goes the other way, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Crossed(pub(crate) f64);
+
+impl Crossed {
+    /// The time that a copy would take alone which took `time`, if it has `rate` of its speed while another goes the other way.
+    pub(crate) fn alone(self, rate: f64, time: f64) -> f64 {
+        time * (1.0 - self.0 * (1.0 - rate))
+    }
+}
+
+/// The speed of copies while others go the other way, as a share of their speed alone: what makes the times for a byte of each way the most
+/// alike. None where too few copies were alone, or beside others, to tell, or where they are as fast beside them.
+///
+/// The middle counts and deviations are not squared: a copy that was held up by something else says little.
+pub(crate) fn both_ways(ways: &[Vec<(Crossed, f64)>; 2]) -> Option<f64> {
+    let of = |pick: &dyn Fn(f64) -> bool| {
+        let count = |way: &Vec<(Crossed, f64)>| way.iter().filter(|(c, _)| pick(c.0)).count();
+        ways.iter().map(count).min()
+    };
+    if of(&|share| share < ALONE) < Some(CROSSED_MIN)
+        || of(&|share| share > CROSSED) < Some(CROSSED_MIN)
+    {
+        return None;
+    }
+    let unlike = |rate: f64| {
+        let way = |copies: &Vec<(Crossed, f64)>| {
+            let alone: Vec<f64> = copies.iter().map(|(c, t)| c.alone(rate, *t)).collect();
+            let middle = super::median(&alone);
+            alone.iter().map(|t| (t / middle).ln().abs()).sum::<f64>()
+        };
+        ways.iter().map(way).sum::<f64>()
+    };
+    let rates = (0..=RATE_STEPS).map(|n| 1.0 - n as f64 * (1.0 - RATE_MIN) / RATE_STEPS as f64);
+    let best = rates.min_by(|a, b| unlike(*a).total_cmp(&unlike(*b)))?;
+    (best < BOTH_WAYS_TOLD).then_some(best)
+}
+
+/// A copy is alone when others go the other way for less than this share of its time, and beside them for more than that.
+const ALONE: f64 = 0.1;
+const CROSSED: f64 = 0.3;
+
+/// Copies of either kind that are needed each way.
+const CROSSED_MIN: usize = 3;
+
+/// Two directions that leave each other less share one link and lose something besides.
+const RATE_MIN: f64 = 0.3;
+
+/// In steps of half a percent.
+const RATE_STEPS: u32 = 140;
+
+/// Directions that keep this much or more slow each other by nothing worth telling.
+const BOTH_WAYS_TOLD: f64 = 0.98;
+
 /// Sizes within this factor of each other are one.
 const ONE_SIZE: f64 = 1.1;
 
@@ -400,6 +454,27 @@ mod tests {
         });
         let (found, error) = formula(&one[..1]);
         assert!(error.max < 1e-9, "{found:?}");
+    }
+
+    #[test]
+    fn how_directions_slow_each_other_is_told_despite_some_that_were_held_up() {
+        let copies = |alone: f64, rate: f64| -> Vec<(Crossed, f64)> {
+            let shares = [0.0, 0.02, 0.0, 0.05, 0.4, 0.8, 1.0, 0.9, 0.7];
+            let each = shares.iter().enumerate().map(|(n, &share)| {
+                let noise = 1.0 + 0.01 * ((n * 7 % 5) as f64 - 2.0);
+                let held_up = if n % 4 == 1 { 1.6 } else { 1.0 };
+                let took = alone / (1.0 - share * (1.0 - rate));
+                (Crossed(share), took * noise * held_up)
+            });
+            each.collect()
+        };
+        let rate = both_ways(&[copies(3.0, 0.8), copies(2.0, 0.8)]).unwrap();
+        assert!((rate - 0.8).abs() < 0.03, "{rate}");
+        assert_eq!(both_ways(&[copies(3.0, 1.0), copies(2.0, 1.0)]), None);
+        // Without one way, or without any that were alone, nothing is told.
+        assert_eq!(both_ways(&[copies(3.0, 0.8), Vec::new()]), None);
+        let beside = copies(3.0, 0.8).split_off(4);
+        assert_eq!(both_ways(&[beside.clone(), beside]), None);
     }
 
     #[test]

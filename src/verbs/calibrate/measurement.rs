@@ -1,14 +1,16 @@
 //! What one backend gave, and what it says of times, copies and speeds.
 
-use super::fit::{self, Overlapped, Point};
+use super::fit::{self, Crossed, Overlapped, Point};
 use super::{Measure, WAYS, median, ms, rounded, spread};
 use exec::backend::cuda::DeviceMemory;
-use exec::calibrate::{BesideCopies, Measured, Spanned, Stage, Timed};
+use exec::calibrate::{BesideCopies, Copied, Measured, Spanned, Stage, Timed};
 use shared::id::MicrobatchId;
 use shared::load::Rest;
 use shared::plan::Plan;
 use shared::policy::Transport;
+use shared::time::Span;
 use sim::spec::Formula;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -53,14 +55,39 @@ impl Measurement {
         times.map(|(id, times)| (id, median(&times))).collect()
     }
 
-    /// Where copies were measured beside compute, that is what counts: so they run.
-    pub(super) fn list(&self, stage: Stage) -> &[Timed] {
+    /// What times of a stage are made of.
+    fn list(&self, stage: Stage) -> Cow<'_, [Timed]> {
         match stage {
-            Stage::CopyOut | Stage::CopyIn => &self.measured.beside,
+            Stage::CopyOut | Stage::CopyIn => Cow::Owned(self.copies_alone()),
             Stage::Forward | Stage::Train | Stage::Apply | Stage::ApplyTogether => {
-                &self.measured.alone
+                Cow::Borrowed(&self.measured.alone)
             }
         }
+    }
+
+    /// Copies in a stretch of a run, had none gone the other way meanwhile.
+    fn copies_alone(&self) -> Vec<Timed> {
+        let rate = self.both_ways_rate().unwrap_or(1.0);
+        let alone = |copy: &Copied| Timed {
+            stage: copy.stage,
+            microbatch: Some(copy.microbatch),
+            span: Span::from_ns(crossed(copy).alone(rate, copy.span.as_ns() as f64) as u64),
+        };
+        self.measured.copies.iter().map(alone).collect()
+    }
+
+    /// The speed of copies in one direction while others go in the other, as a share of their speed alone; none where that is all of it.
+    pub(super) fn both_ways_rate(&self) -> Option<f64> {
+        let copies = &self.measured.copies;
+        let each = WAYS.map(|way| {
+            let mine = copies.iter().filter(|copy| copy.stage == way);
+            let per_byte = |copy: &Copied| {
+                let bytes = self.plan.microbatch(copy.microbatch).bytes.0.max(1);
+                (crossed(copy), ms(copy.span) / bytes as f64)
+            };
+            mine.map(per_byte).collect::<Vec<_>>()
+        });
+        fit::both_ways(&each).map(rounded)
     }
 
     /// Formulas of forwards and trainings fitted to this measurement alone.
@@ -69,7 +96,7 @@ impl Measurement {
     }
 
     pub(super) fn points(&self, stage: Stage) -> Vec<Point> {
-        let times = self.times(self.list(stage), stage);
+        let times = self.times(&self.list(stage), stage);
         let ids: Vec<MicrobatchId> = times.keys().copied().collect();
         let weights = self.weights(&ids);
         let point = |(id, times): (&MicrobatchId, &Vec<f64>)| {
@@ -138,13 +165,13 @@ impl Measurement {
         let mut overlaps = Vec::new();
         for (piece, mine) in spans.iter().enumerate() {
             for other in spans.iter().filter(|other| other.stage != mine.stage) {
-                let (from, to) = (mine.from.max(other.from), mine.to.min(other.to));
-                if let (true, Some(a), Some(b)) = (from < to, of(mine), of(other)) {
+                let together = mine.common(other);
+                if let (true, Some(a), Some(b)) = (together > Span::ZERO, of(mine), of(other)) {
                     overlaps.push(Overlapped {
                         alone: a,
                         is_forward: mine.stage == Stage::Forward,
                         other: b,
-                        together: ms(to - from),
+                        together: ms(together),
                         took: ms(mine.to - mine.from),
                         piece,
                     });
@@ -185,7 +212,7 @@ impl Measurement {
     }
 
     pub(super) fn copies(&self, stage: Stage) -> Vec<(u64, f64)> {
-        let times = self.times(self.list(stage), stage);
+        let times = self.times(&self.list(stage), stage);
         let copy = |(id, times): (&MicrobatchId, &Vec<f64>)| {
             (self.plan.microbatch(*id).bytes.0, median(times))
         };
@@ -198,7 +225,7 @@ impl Measurement {
         transport: Option<Transport>,
         fitted: &dyn Fn(&Plan, MicrobatchId) -> f64,
     ) -> Vec<Measure> {
-        let times = self.times(self.list(stage), stage);
+        let times = self.times(&self.list(stage), stage);
         let first = self.times(&self.measured.first, stage);
         let in_bucket = |bucket: usize| {
             let mine: Vec<_> = times
@@ -238,6 +265,11 @@ impl Measurement {
         let edge = self.edges.get(bucket).copied().unwrap_or_default();
         format!("<={edge} of {}", self.edges.len())
     }
+}
+
+/// How much of a copy's time another went the other way.
+fn crossed(copy: &Copied) -> Crossed {
+    Crossed(copy.both_ways.as_ns() as f64 / copy.span.as_ns().max(1) as f64)
 }
 
 /// The speed of work beside copies, as a share of its speed alone; none where nothing was watched.

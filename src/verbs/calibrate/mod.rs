@@ -285,6 +285,7 @@ fn links(
             compute_rate: measurement.compute_rate().filter(|_| is_one_device),
             shared: is_one_device,
             duplex: true,
+            both_ways_rate: measurement.both_ways_rate(),
         });
     }
     links

@@ -1,5 +1,5 @@
 use super::*;
-use exec::calibrate::{BesideCopies, Measured, Pace, Timed};
+use exec::calibrate::{BesideCopies, Copied, Measured, Pace, Timed};
 use shared::draw::Seed;
 use shared::id::Bytes;
 use shared::plan::{
@@ -52,12 +52,18 @@ fn measurement() -> Measurement {
         for _ in 0..2 {
             measured.alone.push(timed(Stage::Forward, tokens * 2e-3));
             measured.alone.push(timed(Stage::Train, tokens * 3e-3));
-            measured
-                .beside
-                .push(timed(Stage::CopyOut, 1.0 + bytes / 1e6));
-            measured
-                .beside
-                .push(timed(Stage::CopyIn, 1.0 + bytes / 2e6));
+            // A fifth slower for as long as another goes the other way.
+            for (stage, bytes_per_ms) in [(Stage::CopyOut, 1e6), (Stage::CopyIn, 2e6)] {
+                for share in [0.0, 1.0] {
+                    let took = (1.0 + bytes / bytes_per_ms) / (1.0 - 0.2 * share);
+                    measured.copies.push(Copied {
+                        stage,
+                        microbatch: id,
+                        span: span(took),
+                        both_ways: span(share * took),
+                    });
+                }
+            }
         }
     }
     measured.alone.push(Timed {
@@ -146,6 +152,7 @@ fn what_was_measured_comes_out_as_costs_links_and_speeds() {
         "{link:?}"
     );
     assert_eq!(link.compute_rate, Some(0.8));
+    assert_eq!(link.both_ways_rate, Some(0.8));
     let slow: Vec<_> = found.beside.iter().filter(|b| b.rate < 0.99).collect();
     assert!(
         matches!(slow[..], [b] if (b.stage, b.copies) == (Stage::Train, Stage::CopyIn) && b.rate == 0.5),

@@ -138,12 +138,15 @@ impl Calibrated {
                 .bandwidth_in
                 .map_or_else(String::new, |rate| format!(" out, {:.2} GB/s in", gb(rate)));
             lines.push(format!(
-                "link {}: {:.2} GB/s{inward}, {:.3} ms latency, beside compute{}",
+                "link {}: {:.2} GB/s{inward}, {:.3} ms latency, beside compute{}{}",
                 transport_name(*transport),
                 gb(link.bandwidth),
                 link.latency_ms,
                 link.compute_rate.map_or_else(String::new, |rate| {
                     format!(", which then goes at {rate:.3} of its speed")
+                }),
+                link.both_ways_rate.map_or_else(String::new, |rate| {
+                    format!("; each way at {rate:.3} of that while copies go the other way")
                 })
             ));
         }

@@ -41,6 +41,9 @@ pub(crate) fn backend(
         byte_scale: byte_scale.unwrap_or_else(|| (BYTES_HERE_MAX / alive.max(1.0)).min(1.0)),
         speedup: speedup.unwrap_or_else(|| (mean_s / FORWARD_ON_THE_WALL_S).max(1.0)),
         sharing,
+        both_ways_rate: link(ready)
+            .and_then(|link| link.both_ways_rate)
+            .unwrap_or(1.0),
     })
     .map_err(|e| Failure::usage(format!("--backend emulated: {e}")))?;
     Ok(match devices(ready) {

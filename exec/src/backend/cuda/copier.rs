@@ -5,7 +5,7 @@
 use super::hidden::{CudaHidden, HostSlots, Slot};
 use super::{Shared, fatal};
 use crate::backend::{Copier, CopyJob, WorkError};
-use crate::cuda::{CudaError, Event, Ferry, PinnedBuffer, Ptr, Stream, Way, in_turn};
+use crate::cuda::{CudaError, Event, Ferry, PinnedBuffer, Ptr, Stream, Way, in_turn, pieces};
 use crate::error::WorkerId;
 use half::bf16;
 use shared::policy::{Placement, Transport};
@@ -135,12 +135,11 @@ fn between_gpus(
     ((source, from), (target, to)): (End<'_>, End<'_>),
 ) -> Result<(), CudaError> {
     in_turn(
-        from.len(),
-        DEVICE_PIECE,
+        pieces(from.len(), DEVICE_PIECE),
         ONE,
         |_, range| {
             let to = (target, to.at(range.clone()));
-            way.carry((source, from.at(range)), to)?;
+            way.carry((source, from.at(range.clone())), to)?;
             target.record()
         },
         waited,
@@ -150,11 +149,10 @@ fn between_gpus(
 /// Out to page-locked memory.
 fn out(stream: &Stream, from: Ptr<bf16>, to: &mut PinnedBuffer<bf16>) -> Result<(), CudaError> {
     in_turn(
-        from.len(),
-        PINNED_PIECE,
+        pieces(from.len(), PINNED_PIECE),
         ONE,
         |_, range| {
-            stream.download_part(from.at(range.clone()), to, range)?;
+            stream.download_part(from.at(range.clone()), to, range.clone())?;
             stream.record()
         },
         waited,
@@ -164,11 +162,10 @@ fn out(stream: &Stream, from: Ptr<bf16>, to: &mut PinnedBuffer<bf16>) -> Result<
 /// In from page-locked memory.
 fn into(stream: &Stream, from: &PinnedBuffer<bf16>, to: Ptr<bf16>) -> Result<(), CudaError> {
     in_turn(
-        to.len(),
-        PINNED_PIECE,
+        pieces(to.len(), PINNED_PIECE),
         ONE,
         |_, range| {
-            stream.upload_part(from, range.clone(), to.at(range))?;
+            stream.upload_part(from, range.clone(), to.at(range.clone()))?;
             stream.record()
         },
         waited,

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::error::WorkerId;
 use device::{Device, Devices, Work};
-use link::Link;
+use link::{Links, Route};
 use shared::id::{Bytes, DrafterId, MicrobatchId, StepId, TargetId};
 use shared::time::{Span, Time};
 use std::sync::Arc;
@@ -51,8 +51,10 @@ pub struct Emulation {
     pub byte_scale: f64,
     /// Emulated seconds in one second on the wall.
     pub speedup: f64,
-    /// Which copies slow each other.
+    /// Which copies share a link.
     pub sharing: LinkSharing,
+    /// Speed of copies in one direction while any goes in the other, as a share of their speed without, above 0 and at most 1.
+    pub both_ways_rate: f64,
 }
 
 /// Which copies share a link, n at a time each at 1/n of its speed.
@@ -95,8 +97,8 @@ pub enum EmulationError {
 #[derive(Debug)]
 pub struct Emulated {
     emulation: Arc<Emulation>,
-    /// The links that copies share: out of targets, into drafters.
-    links: Option<[Arc<Link>; 2]>,
+    /// The links on which copies slow each other; without, a worker's copies follow one another and slow nobody's.
+    links: Option<Arc<Links>>,
     devices: Devices,
 }
 
@@ -130,20 +132,15 @@ impl Emulated {
         let factors = [
             ("byte_scale", emulation.byte_scale, 1.0),
             ("speedup", emulation.speedup, SPEEDUP_MAX),
+            ("both_ways_rate", emulation.both_ways_rate, 1.0),
         ];
         for (name, value, max) in factors {
             if !(value > 0.0 && value <= max) {
                 return Err(EmulationError::Factor { name, value, max });
             }
         }
-        let links = match emulation.sharing {
-            LinkSharing::Own => None,
-            LinkSharing::EachWay => Some([Arc::default(), Arc::default()]),
-            LinkSharing::BothWays => {
-                let link = Arc::<Link>::default();
-                Some([Arc::clone(&link), link])
-            }
-        };
+        let is_apart = emulation.sharing == LinkSharing::Own && emulation.both_ways_rate == 1.0;
+        let links = (!is_apart).then(|| Arc::new(Links::new(emulation.both_ways_rate)));
         Ok(Self {
             emulation: Arc::new(emulation),
             links,
@@ -158,11 +155,16 @@ impl Emulated {
         self
     }
 
-    fn stand_in(&self, device: Option<Arc<Device>>) -> StandIn {
+    fn stand_in(&self, worker: WorkerId) -> StandIn {
+        let (device, id) = match worker {
+            WorkerId::Target(id) => (self.devices.of_target(id.index()), id.index()),
+            WorkerId::Drafter(id) => (self.devices.of_drafter(id.index()), id.index()),
+        };
         StandIn {
             emulation: Arc::clone(&self.emulation),
             links: self.links.clone(),
             device,
+            id,
             free_at: Time::ZERO,
         }
     }
@@ -183,28 +185,26 @@ impl Backend for Emulated {
     }
 
     fn target(&self, id: TargetId) -> Result<Box<dyn TargetWorker<Payload>>, WorkError> {
-        Ok(Box::new(self.stand_in(self.devices.of_target(id.index()))))
+        Ok(Box::new(self.stand_in(WorkerId::Target(id))))
     }
 
     fn drafter(&self, id: DrafterId) -> Result<Box<dyn DrafterWorker<Payload>>, WorkError> {
-        Ok(Box::new(self.stand_in(self.devices.of_drafter(id.index()))))
+        Ok(Box::new(self.stand_in(WorkerId::Drafter(id))))
     }
 
     fn copier(&self, end: WorkerId) -> Result<Box<dyn Copier<Payload>>, WorkError> {
-        let device = match end {
-            WorkerId::Target(id) => self.devices.of_target(id.index()),
-            WorkerId::Drafter(id) => self.devices.of_drafter(id.index()),
-        };
-        Ok(Box::new(self.stand_in(device)))
+        Ok(Box::new(self.stand_in(end)))
     }
 }
 
 /// Does the waiting of any worker.
 struct StandIn {
     emulation: Arc<Emulation>,
-    links: Option<[Arc<Link>; 2]>,
+    links: Option<Arc<Links>>,
     /// The device that it shares with others.
     device: Option<Arc<Device>>,
+    /// Which worker of its kind it is.
+    id: usize,
     /// When its last copy on a link of its own ends.
     free_at: Time,
 }
@@ -213,6 +213,17 @@ impl StandIn {
     fn bytes(&self, id: MicrobatchId) -> Bytes {
         let bytes = self.emulation.bytes[id.index()].0 as f64 * self.emulation.byte_scale;
         Bytes(bytes as u64)
+    }
+
+    /// The link of a copy: the first is that of both directions or of copies out, the second that of copies in, or each worker has one.
+    fn route(&self, leg: Leg) -> Route {
+        let way = leg as usize;
+        let link = match self.emulation.sharing {
+            LinkSharing::BothWays => 0,
+            LinkSharing::EachWay => way,
+            LinkSharing::Own => 2 * self.id + way,
+        };
+        Route { link, leg }
     }
 
     fn work(&self, work: Work, ordered: Ordered, alone: Span) {
@@ -241,8 +252,9 @@ impl Copier<Payload> for StandIn {
             Leg::Fetch => times.fetch[job.microbatch.index()],
         };
         let device = self.device.clone();
+        let route = self.route(job.leg);
         let mut transfer = || match &self.links {
-            Some(links) => links[job.leg as usize].transfer(service, job.ordered),
+            Some(links) => links.transfer(route, service, job.ordered),
             None => {
                 self.free_at = job.ordered.at.max(self.free_at) + service;
                 job.ordered.clock.wait_until(self.free_at);
@@ -288,6 +300,7 @@ mod tests {
             byte_scale: 1.0,
             speedup: 100.0,
             sharing: LinkSharing::Own,
+            both_ways_rate: 1.0,
         }
     }
 
