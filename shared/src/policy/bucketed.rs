@@ -21,23 +21,11 @@ impl Dispatch for Bucketed {
         core.bucket(microbatch).index()
     }
 
+    #[inline]
     fn pick(&self, drafter: DrafterId, core: &Core) -> Option<Takeable> {
-        let lanes = 0..core.state().lanes.len();
-        let mut heads = lanes.filter_map(|lane| core.takeable(drafter, core.head(lane)?, lane));
         match core.policy().take {
             Take::RoundRobin => next_in_turn(drafter, core),
-            Take::Oldest => {
-                heads.min_by_key(|head| core.state().lives[head.microbatch().index()].ticket)
-            }
-            Take::Longest => heads.min_by_key(|head| {
-                let length = core.state().lanes[head.lane()].len();
-                (usize::MAX - length, head.lane())
-            }),
-            Take::Shortest => heads.next(),
-            Take::Random => {
-                // A maximum of independent words is a uniform choice, without counting first.
-                heads.max_by_key(|head| core.draw(head.lane() as u32))
-            }
+            take => preferred(take, drafter, core),
         }
     }
 
@@ -61,6 +49,7 @@ impl Dispatch for Bucketed {
 }
 
 /// The head of the first lane that has one to take, from the one whose turn it is on and round.
+#[inline]
 fn next_in_turn(drafter: DrafterId, core: &Core) -> Option<Takeable> {
     let lanes = core.state().lanes.len();
     let mut lane = core.memo().cursor as usize;
@@ -72,4 +61,23 @@ fn next_in_turn(drafter: DrafterId, core: &Core) -> Option<Takeable> {
         lane = if lane + 1 < lanes { lane + 1 } else { 0 };
     }
     None
+}
+
+/// The head that comes first by its age, its lane's length, its bucket or by chance.
+#[inline(never)]
+fn preferred(take: Take, drafter: DrafterId, core: &Core) -> Option<Takeable> {
+    let lanes = 0..core.state().lanes.len();
+    let mut heads = lanes.filter_map(|lane| core.takeable(drafter, core.head(lane)?, lane));
+    match take {
+        Take::RoundRobin | Take::Shortest => heads.next(),
+        Take::Oldest => {
+            heads.min_by_key(|head| core.state().lives[head.microbatch().index()].ticket)
+        }
+        Take::Longest => heads.min_by_key(|head| {
+            let length = core.state().lanes[head.lane()].len();
+            (usize::MAX - length, head.lane())
+        }),
+        // A maximum of independent words is a uniform choice, without counting first.
+        Take::Random => heads.max_by_key(|head| core.draw(head.lane() as u32)),
+    }
 }
