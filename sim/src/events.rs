@@ -9,8 +9,10 @@ use shared::time::Time;
 /// Pending times by slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
-    /// The groups, root first: those under group g are those from `g * WIDTH + 1` on.
-    groups: Vec<Group>,
+    /// Group 0. One box has no other.
+    root: Group,
+    /// Groups 1 and up: those under group g are those from `g * WIDTH + 1` on.
+    below: Vec<Group>,
     /// The first group of slots.
     leaves: usize,
     /// The slot that left last and is still in its tournament: most often it is set again before the next leaves, which saves one.
@@ -70,7 +72,8 @@ impl Events {
             groups *= WIDTH;
         }
         Self {
-            groups: vec![Group::new(); leaves + slots.div_ceil(WIDTH)],
+            root: Group::new(),
+            below: vec![Group::new(); leaves + slots.div_ceil(WIDTH) - 1],
             leaves,
             popped: NOBODY,
         }
@@ -98,13 +101,15 @@ impl Events {
     #[inline(always)]
     fn put(&mut self, slot: usize, at: u64) {
         let mut group = self.leaves + slot / WIDTH;
-        self.groups[group].set(slot, at);
+        let (mut place, mut at) = (slot, at);
         while group > 0 {
-            let first = self.groups[group].first() >> PLACE_BITS;
-            let place = group - 1;
+            let below = &mut self.below[group - 1];
+            below.set(place, at);
+            at = below.first() >> PLACE_BITS;
+            place = group - 1;
             group = place / WIDTH;
-            self.groups[group].set(place, first);
         }
+        self.root.set(place, at);
     }
 
     /// Takes out the earliest event: its time and slot.
@@ -115,14 +120,14 @@ impl Events {
             self.popped = NOBODY;
         }
         let mut group = 0;
-        let mut first = self.groups[0].first();
+        let mut first = self.root.first();
         let at = first >> PLACE_BITS;
         if at == NEVER {
             return None;
         }
         while group < self.leaves {
             group = group * WIDTH + place(first) + 1;
-            first = self.groups[group].first();
+            first = self.below[group - 1].first();
         }
         self.popped = (group - self.leaves) * WIDTH + place(first);
         Some((Time::from_ns(at), self.popped))
