@@ -77,12 +77,14 @@ macro_rules! amount {
 
         impl Add for $name {
             type Output = Self;
+            #[inline]
             fn add(self, other: Self) -> Self {
                 Self(self.0 + other.0)
             }
         }
 
         impl AddAssign for $name {
+            #[inline]
             fn add_assign(&mut self, other: Self) {
                 self.0 += other.0;
             }
@@ -91,6 +93,7 @@ macro_rules! amount {
         impl SubAssign for $name {
             /// # Panics
             /// When more is taken than there is: amounts are conserved.
+            #[inline]
             fn sub_assign(&mut self, other: Self) {
                 self.0 = self.0.checked_sub(other.0).expect("no more is taken than there is");
             }

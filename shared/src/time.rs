@@ -59,6 +59,7 @@ impl Span {
 
 impl Add<Span> for Time {
     type Output = Self;
+    #[inline]
     fn add(self, span: Span) -> Self {
         Self(self.0 + span.0)
     }
@@ -68,6 +69,7 @@ impl Sub for Time {
     type Output = Span;
     /// # Panics
     /// When `earlier` is after `self`: a negative span is a bug of the caller.
+    #[inline]
     fn sub(self, earlier: Self) -> Span {
         Span(self.0.checked_sub(earlier.0).expect("time never goes back"))
     }
@@ -75,12 +77,14 @@ impl Sub for Time {
 
 impl Add for Span {
     type Output = Self;
+    #[inline]
     fn add(self, other: Self) -> Self {
         Self(self.0 + other.0)
     }
 }
 
 impl AddAssign for Span {
+    #[inline]
     fn add_assign(&mut self, other: Self) {
         self.0 += other.0;
     }

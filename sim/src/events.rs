@@ -129,7 +129,7 @@ impl Events {
             group = group * WIDTH + place(first) + 1;
             first = self.below[group - 1].first();
         }
-        self.popped = (group - self.leaves) * WIDTH + place(first);
+        self.popped = (group - self.leaves) << PLACE_BITS | place(first);
         Some((Time::from_ns(at), self.popped))
     }
 }

@@ -45,14 +45,14 @@ impl Core {
     fn is_next_of_plan(&self, id: MicrobatchId) -> bool {
         let comes_before = |other: MicrobatchId| other < id;
         let targets = || (0..self.state.targets.len()).map(TargetId::from_index);
-        // What all share need be asked of one.
-        let inputs = match self.policy.input {
-            Input::Shared => 1,
-            Input::FixedRoundRobin => self.state.targets.len(),
+        let fresh_comes_before = match self.policy.input {
+            // What all share need be asked of one.
+            Input::Shared => self.fresh_input(TargetId(0)).is_some_and(comes_before),
+            Input::FixedRoundRobin => targets()
+                .filter_map(|t| self.fresh_input(t))
+                .any(comes_before),
         };
-        let mut again = self.state.again.first().copied().into_iter();
-        let mut fresh = targets().take(inputs).filter_map(|t| self.fresh_input(t));
-        if again.any(comes_before) || fresh.any(comes_before) {
+        if fresh_comes_before || self.state.again.first().copied().is_some_and(comes_before) {
             return false;
         }
         // Who reserves computes and holds nothing without a slot.
