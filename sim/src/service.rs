@@ -9,18 +9,15 @@ use shared::time::Span;
 /// Service times by [`Microbatch::key`], so every order of the same work costs the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceTimes {
-    forward: Vec<Span>,
-    train: Vec<Span>,
+    costs: Vec<Cost>,
     apply: Span,
 }
 
-/// What a microbatch costs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cost {
-    /// A target's forward.
-    pub(crate) forward: Span,
-    /// A drafter's forward and backward.
-    pub(crate) train: Span,
+/// What a microbatch costs: who has looked one up has the other at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cost {
+    forward: Span,
+    train: Span,
 }
 
 impl ServiceTimes {
@@ -32,44 +29,39 @@ impl ServiceTimes {
     /// When a cost table has fewer rows than there are buckets; the scenario was validated against that.
     pub fn draw(costs: &Costs, formation: &Formation, seed: Seed) -> Self {
         let law = (costs.distribution, costs.spread);
-        Self {
-            forward: draw_stage(&costs.target, law, formation, seed, Stream::Forward),
-            train: draw_stage(&costs.drafter, law, formation, seed, Stream::Train),
-            apply: span_ms(costs.step_ms + costs.all_reduce_ms),
-        }
+        let forward = draw_stage(&costs.target, law, formation, seed, Stream::Forward);
+        let train = draw_stage(&costs.drafter, law, formation, seed, Stream::Train);
+        Self::given(forward, train, span_ms(costs.step_ms + costs.all_reduce_ms))
     }
 
     /// Service times given directly, by key.
+    ///
+    /// # Panics
+    /// When there are not as many of one stage as of the other.
     pub fn given(forward: Vec<Span>, train: Vec<Span>, apply: Span) -> Self {
+        assert_eq!(forward.len(), train.len(), "each microbatch has both");
+        let costs = forward.into_iter().zip(train);
         Self {
-            forward,
-            train,
+            costs: costs
+                .map(|(forward, train)| Cost { forward, train })
+                .collect(),
             apply,
         }
     }
 
     /// A target's forward over this microbatch.
     pub fn forward(&self, microbatch: &Microbatch) -> Span {
-        self.forward[microbatch.key as usize]
+        self.costs[microbatch.key as usize].forward
     }
 
     /// A drafter's forward and backward over this microbatch.
     pub fn train(&self, microbatch: &Microbatch) -> Span {
-        self.train[microbatch.key as usize]
+        self.costs[microbatch.key as usize].train
     }
 
     /// An optimizer step: gradient sum and weight update.
     pub fn apply(&self) -> Span {
         self.apply
-    }
-
-    /// What each microbatch costs, in the plan's order: a run goes through memory as it goes through the plan.
-    pub(crate) fn in_order(&self, plan: &Plan) -> Vec<Cost> {
-        let cost = |m: &Microbatch| Cost {
-            forward: self.forward(m),
-            train: self.train(m),
-        };
-        plan.microbatches.iter().map(cost).collect()
     }
 
     /// Forwards in the plan's order.

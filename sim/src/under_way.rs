@@ -4,7 +4,6 @@ use crate::devices::Work;
 use crate::engine::Machine;
 use crate::events::Events;
 use crate::faults::Worker;
-use crate::service::Cost;
 use shared::core::{Action, Core, Event, Group, Outcome};
 use shared::id::{DrafterId, MicrobatchId, TargetId};
 use shared::time::{Span, Time};
@@ -68,7 +67,6 @@ pub(crate) struct UnderWay<'a> {
     slots: Slots,
     events: Events,
     pub(crate) machine: Machine<'a>,
-    costs: Vec<Cost>,
     /// The end of each slot's work, where some is under way, and of a wait; a link knows best which of its copies ends next.
     ends: Vec<Event>,
     pub(crate) now: Time,
@@ -86,7 +84,6 @@ impl<'a> UnderWay<'a> {
             events,
             ends: vec![Event::WakeDue; slots.count()],
             slots,
-            costs: machine.service.in_order(core.plan()),
             machine,
             now: Time::ZERO,
         }
@@ -128,7 +125,10 @@ impl<'a> UnderWay<'a> {
         let outcome = Outcome::Done;
         let (slot, work, span) = match *order {
             Action::Forward { target, microbatch } => {
-                let span = self.costs[microbatch.index()].forward;
+                let span = self
+                    .machine
+                    .service
+                    .forward(core.plan().microbatch(microbatch));
                 let slot = self.slots.target(target);
                 self.ends[slot] = Event::ForwardEnded {
                     target,
@@ -143,7 +143,10 @@ impl<'a> UnderWay<'a> {
                 microbatch,
                 ..
             } => {
-                let span = self.costs[microbatch.index()].train;
+                let span = self
+                    .machine
+                    .service
+                    .train(core.plan().microbatch(microbatch));
                 let slot = self.slots.drafter(drafter);
                 self.ends[slot] = Event::TrainEnded {
                     drafter,
