@@ -112,7 +112,7 @@ impl Life {
     /// The drafter in whose memory or slot its hidden states are already.
     #[inline]
     pub(super) fn keeper(&self) -> Option<DrafterId> {
-        self.at_drafter.or(self.slot.drafter())
+        self.at_drafter.or_else(|| self.slot.drafter())
     }
 
     /// Whether it occupies a slot.
