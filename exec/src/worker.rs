@@ -6,6 +6,7 @@
 use crate::backend::{
     ApplyJob, Backend, Copier, CopyJob, DrafterWorker, Job, Leg, Ordered, TargetWorker, WorkError,
 };
+use crate::clock::Clock;
 use crate::driver::Watch;
 use crate::error::{Site, WorkerId};
 use crate::store::{Missing, Place, Store};
@@ -15,7 +16,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::Duration;
 
 /// A piece of work for one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +116,7 @@ impl<B: Backend> Station<B> {
             Err(panic) => return self.report_not_started(format!("it panicked: {panic}")),
         };
         let _ = self.reports.send(Report::Ready);
-        while let Ok(Order { piece, ordered }) = orders.recv() {
+        while let Some(Order { piece, ordered }) = next(orders) {
             if self.quit.load(Ordering::Acquire) {
                 return;
             }
@@ -170,6 +172,25 @@ impl<B: Backend> Station<B> {
         Ok(hands)
     }
 }
+
+/// The next order; `None` when there will be none.
+///
+/// Who has just ended a piece is most often given another as soon as the driver has heard of it. To wake a thread costs the driver several
+/// times what the order does, so one looks for it a while before it sleeps.
+fn next(orders: &Receiver<Order>) -> Option<Order> {
+    let clock = Clock::start();
+    while clock.wall() < AWAKE {
+        match orders.try_recv() {
+            Ok(order) => return Some(order),
+            Err(TryRecvError::Empty) => std::hint::spin_loop(),
+            Err(TryRecvError::Disconnected) => return None,
+        }
+    }
+    orders.recv().ok()
+}
+
+/// How long a thread looks for its next order: a driver that sleeps is awake and has answered by then.
+const AWAKE: Duration = Duration::from_micros(150);
 
 /// What a thread works with.
 struct Hands<Hidden> {

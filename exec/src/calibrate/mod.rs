@@ -5,7 +5,7 @@
 //! fits costs to the times sees them all.
 
 mod bench;
-mod one_way;
+mod copies;
 mod rests;
 mod stretch;
 mod together;
@@ -228,8 +228,8 @@ pub fn pieces(policy: &Policy, request: &Request) -> u64 {
         (false, 1) => repeats,
         (false, _) => 2 * repeats,
     };
-    let one_way = if copies > 1 { 6 * copies } else { 0 };
-    request.sample.len() as u64 * (each * (2 + 5 * copies) + one_way) + applied
+    let in_a_row = if copies > 1 { 11 * copies } else { 0 };
+    request.sample.len() as u64 * (each * (2 + 5 * copies) + in_a_row) + applied
 }
 
 struct Calibration<'a, Hidden> {
@@ -295,6 +295,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         if legs > 0 && !in_passing {
             if legs > 1 {
                 self.one_way(request)?;
+                self.both_ways(request)?;
             }
             self.stretch(
                 request,

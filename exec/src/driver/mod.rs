@@ -1,7 +1,7 @@
 //! One thread runs the core; workers are threads of their own.
 //!
 //! ```text
-//! worker threads --reports--> one channel --> stamp --> Core::on --> Observer --> orders --> worker threads
+//! worker threads --reports--> one channel --> stamp --> Core::on --> orders --> worker threads, then Observer
 //! ```
 //!
 //! The order of the channel is the history: the core sees nothing else, so a recorded run replays through it whatever the threads
@@ -130,9 +130,9 @@ pub struct RunReport {
     pub end: Time,
     /// How long it took on the wall, from the first event on.
     pub wall: Duration,
-    /// How much of that the driver spent in the core and its own books.
+    /// How much of that the driver took from hearing of an end to the last order that follows from it: what workers wait for.
     pub dispatch: Duration,
-    /// How much of that the driver spent in observers.
+    /// How much of that the driver spent on checks of caps and in observers, when workers had their orders.
     pub observers: Duration,
     /// Events.
     pub events: u64,

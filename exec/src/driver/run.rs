@@ -234,7 +234,7 @@ impl<B: Backend> Run<B> {
         Ok(())
     }
 
-    /// One record: stamp, ask the core, show, carry out.
+    /// One record: stamp, ask the core, carry out, check, show.
     fn feed(
         &mut self,
         event: Event,
@@ -255,17 +255,17 @@ impl<B: Backend> Run<B> {
             self.slots
                 .retain(|id| is_alive(id) && lives[id.index()].has_slot());
         }
-        self.slots.record(&event, actions.as_slice());
-        if let Some(breach) = self.slots.breach() {
-            panic!("slots and bytes are within the policy's caps: {breach}");
-        }
-        // Workers get their orders before the record is kept, so that none waits for that; but the weights that a step made are shown
-        // before anybody changes them.
+        // Workers get their orders before anything is checked and kept, so that none waits for that; but the weights that a step made are
+        // shown before anybody changes them.
         let is_step = matches!(event, Event::StepApplied { .. });
         if !is_step {
             self.carry_out_all(actions.as_slice());
         }
         let began = self.clock.wall();
+        self.slots.record(&event, actions.as_slice());
+        if let Some(breach) = self.slots.breach() {
+            panic!("slots and bytes are within the policy's caps: {breach}");
+        }
         observer
             .on_record(self.now, &event, actions.as_slice(), &self.core)
             .map_err(DriverError::Observer)?;
