@@ -237,12 +237,13 @@ impl Meter {
     }
 }
 
-/// Optimizer steps that the whole plan makes, or a few less where steps fall short.
+/// Optimizer steps that the whole plan makes, at most unless work is lost: each drafter's last may fall short.
 fn steps_expected(core: &Core) -> usize {
+    let drafters = usize::from(core.policy().drafters);
     let together = match core.policy().barrier {
-        Barrier::All => usize::from(core.policy().drafters),
+        Barrier::All => drafters,
         Barrier::None => 1,
     };
     let microbatches = core.plan().microbatches.len();
-    microbatches.div_ceil(core.grad_accum() as usize * together)
+    microbatches / (core.grad_accum() as usize * together) + drafters
 }
