@@ -201,7 +201,7 @@ impl Links {
     }
 
     /// Sets the pace of the links of the other direction.
-    #[cold]
+    #[inline(never)]
     fn pace_others(&mut self, way: usize, now: Time, pace: f64) {
         let (outward, inward) = self.links.split_at_mut(self.fetches);
         for link in if way == 0 { inward } else { outward } {

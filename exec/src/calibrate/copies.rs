@@ -2,8 +2,7 @@
 //! direction, and of both at once.
 
 use super::{
-    CalibrateError, Calibration, Copied, CopyLeg, MicrobatchId, Request, Span, Stage, Task, Time,
-    legs,
+    CalibrateError, Calibration, Copied, CopyLeg, MicrobatchId, Request, Span, Stage, Time, legs,
 };
 use std::sync::Arc;
 
@@ -116,15 +115,8 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         id: MicrobatchId,
         copies: Stage,
     ) -> Result<Arc<Hidden>, CalibrateError> {
-        let (_, made) = self.ended(super::TARGET, Task::Forward(id))?;
-        let mut hidden = made.expect("a forward makes hidden states");
-        for (stage, leg) in legs(self.policy) {
-            if stage == copies {
-                break;
-            }
-            let (_, copy) = self.ended(leg.0, self.copying(id, leg, &hidden))?;
-            hidden = copy.expect("a copy makes hidden states");
-        }
-        Ok(hidden)
+        let before = legs(self.policy).into_iter();
+        let before = before.take_while(|(stage, _)| *stage != copies);
+        Ok(self.carried(id, before)?.1)
     }
 }

@@ -129,7 +129,7 @@ impl Spanned {
 pub struct Measured {
     /// Pieces with the device to themselves.
     pub alone: Vec<Timed>,
-    /// Copies in a stretch of a run.
+    /// Copies in a row, one way and both ways, and in a stretch of a run.
     pub copies: Vec<Copied>,
     /// The first piece of each microbatch and stage.
     pub first: Vec<Timed>,
@@ -143,7 +143,7 @@ pub struct Measured {
     pub paces: Vec<Pace>,
 }
 
-/// One copy in a stretch of a run.
+/// One copy among others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
     /// Out or in.
@@ -409,9 +409,18 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         id: MicrobatchId,
         drafter: DrafterId,
     ) -> Result<(Span, Arc<Hidden>), CalibrateError> {
+        self.carried(id, legs_to(self.policy, drafter))
+    }
+
+    /// The time of a forward, and its hidden states behind these copies.
+    fn carried(
+        &mut self,
+        id: MicrobatchId,
+        legs: impl IntoIterator<Item = (Stage, CopyLeg)>,
+    ) -> Result<(Span, Arc<Hidden>), CalibrateError> {
         let (span, made) = self.ended(TARGET, Task::Forward(id))?;
         let mut hidden = made.expect("a forward makes hidden states");
-        for (_, leg) in legs_to(self.policy, drafter) {
+        for (_, leg) in legs {
             let (_, copy) = self.ended(leg.0, self.copying(id, leg, &hidden))?;
             hidden = copy.expect("a copy makes hidden states");
         }

@@ -3,26 +3,29 @@ use crate::backend::emulated::{Emulated, Emulation, LinkSharing, ServiceTimes};
 use shared::id::Bytes;
 use shared::policy::preset;
 
-/// Three microbatches whose forwards take 2, 4 and 6 ms, copies 1 and trainings 3 of the time that is emulated.
+/// Three microbatches, whose pieces take these times.
+fn emulation(times: ServiceTimes) -> Emulation {
+    Emulation {
+        times,
+        bytes: vec![Bytes(64); 3],
+        byte_scale: 1.0,
+        speedup: 1.0,
+        sharing: LinkSharing::Own,
+        both_ways_rate: 1.0,
+    }
+}
+
+/// Forwards take 2, 4 and 6 ms, copies 1 and trainings 3 of the time that is emulated.
 fn emulated() -> Arc<Emulated> {
     let ms = |each: [u64; 3]| each.map(Span::from_ms).to_vec();
-    Arc::new(
-        Emulated::new(Emulation {
-            times: ServiceTimes {
-                forward: ms([2, 4, 6]),
-                stage: ms([1; 3]),
-                fetch: ms([1; 3]),
-                train: ms([3; 3]),
-                apply: Span::from_ms(1),
-            },
-            bytes: vec![Bytes(64); 3],
-            byte_scale: 1.0,
-            speedup: 1.0,
-            sharing: LinkSharing::Own,
-            both_ways_rate: 1.0,
-        })
-        .unwrap(),
-    )
+    let times = ServiceTimes {
+        forward: ms([2, 4, 6]),
+        stage: ms([1; 3]),
+        fetch: ms([1; 3]),
+        train: ms([3; 3]),
+        apply: Span::from_ms(1),
+    };
+    Arc::new(Emulated::new(emulation(times)).unwrap())
 }
 
 fn policy() -> Policy {
@@ -71,7 +74,7 @@ fn every_stage_is_measured_as_often_as_asked_and_never_too_short() {
     assert!(of(Stage::Train).all(|t| t.span >= Span::from_ms(3)));
     let longest = of(Stage::Forward).filter(|t| t.microbatch == Some(MicrobatchId(2)));
     assert!(longest.clone().all(|t| t.span >= Span::from_ms(6)));
-    // Copies both ways while others compute, under the second half of a stretch.
+    // Copies in a row, and both ways while others compute.
     for stage in [Stage::CopyOut, Stage::CopyIn] {
         let copies = measured.copies.iter().filter(|t| t.stage == stage);
         assert!(copies.clone().count() >= 2, "{:?}", measured.copies);
@@ -132,19 +135,12 @@ fn a_stretch_of_a_run_is_watched_under_the_sizes_it_has() {
 fn a_copy_is_not_charged_for_the_one_before_it() {
     let stop = AtomicBool::new(false);
     let ms = |each: u64| vec![Span::from_ms(each); 3];
-    let slow_copies = Emulation {
-        times: ServiceTimes {
-            forward: ms(4),
-            stage: ms(20),
-            fetch: ms(1),
-            train: ms(2),
-            apply: Span::from_ms(1),
-        },
-        bytes: vec![Bytes(64); 3],
-        byte_scale: 1.0,
-        speedup: 1.0,
-        sharing: LinkSharing::Own,
-        both_ways_rate: 1.0,
+    let slow_copies = ServiceTimes {
+        forward: ms(4),
+        stage: ms(20),
+        fetch: ms(1),
+        train: ms(2),
+        apply: Span::from_ms(1),
     };
     let asked = Request {
         in_hand: 3,
@@ -152,7 +148,7 @@ fn a_copy_is_not_charged_for_the_one_before_it() {
         window: Span::from_ms(200),
         ..request()
     };
-    let backend = Arc::new(Emulated::new(slow_copies).unwrap());
+    let backend = Arc::new(Emulated::new(emulation(slow_copies)).unwrap());
     let measured = measure(&backend, &policy(), &asked, &|| (), &stop).unwrap();
     let out = measured.copies.iter().filter(|t| t.stage == Stage::CopyOut);
     let fastest = out.map(|t| t.span).min().expect("copies were watched");
@@ -164,19 +160,17 @@ fn a_copy_is_not_charged_for_the_one_before_it() {
 fn copies_are_watched_one_way_and_while_others_go_the_other() {
     let stop = AtomicBool::new(false);
     let ms = |each: u64| vec![Span::from_ms(each); 3];
-    let emulation = Emulation {
-        times: ServiceTimes {
-            forward: ms(1),
-            stage: ms(12),
-            fetch: ms(10),
-            train: ms(1),
-            apply: Span::from_ms(1),
-        },
-        bytes: vec![Bytes(64); 3],
-        byte_scale: 1.0,
-        speedup: 1.0,
+    let copies = ServiceTimes {
+        forward: ms(1),
+        stage: ms(12),
+        fetch: ms(10),
+        train: ms(1),
+        apply: Span::from_ms(1),
+    };
+    let interfering = Emulation {
         sharing: LinkSharing::EachWay,
         both_ways_rate: 0.5,
+        ..emulation(copies)
     };
     let asked = Request {
         in_hand: 4,
@@ -184,7 +178,7 @@ fn copies_are_watched_one_way_and_while_others_go_the_other() {
         window: Span::from_ms(150),
         ..request()
     };
-    let backend = Arc::new(Emulated::new(emulation).unwrap());
+    let backend = Arc::new(Emulated::new(interfering).unwrap());
     let measured = measure(&backend, &policy(), &asked, &|| (), &stop).unwrap();
     let share = |c: &&Copied| c.both_ways.as_ns() as f64 / c.span.as_ns() as f64;
     let out = measured.copies.iter().filter(|t| t.stage == Stage::CopyOut);

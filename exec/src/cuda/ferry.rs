@@ -3,10 +3,9 @@
 //! The driver would do the same, but it holds the GPU's context meanwhile: whoever launches a kernel on that GPU then waits, for up to
 //! the whole copy. Here threads of this program carry the bytes between the two host memories, several at a time, and nobody else waits.
 
-use super::in_turn::{UNDER_WAY, in_turn};
+use super::in_turn::{UNDER_WAY, in_turn, pieces};
 use super::{CudaError, Element, Gpu, PinnedBuffer, Ptr, Stream};
 use std::cell::RefCell;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Threads that carry a copy: one alone moves a few gigabytes a second.
@@ -50,8 +49,9 @@ impl<T: Element> Ferry<T> {
         to: &mut [T],
     ) -> Result<(), CudaError> {
         from.check("download", to.len())?;
-        let parts = to.chunks_mut(Carrier::<T>::piece()).enumerate();
-        let pieces = parts.map(|(n, to)| (from.at(Carrier::<T>::range(n, to.len())), to));
+        let piece = Carrier::<T>::piece();
+        let parts = pieces(to.len(), piece).zip(to.chunks_mut(piece));
+        let pieces = parts.map(|(range, to)| (from.at(range), to));
         at_once(&mut self.carriers, pieces, |carrier, pieces| {
             carrier.download(stream, pieces)
         })
@@ -63,8 +63,9 @@ impl<T: Element> Ferry<T> {
     /// A destination that is too small; failures of the device.
     pub fn upload(&mut self, stream: &Stream, from: &[T], to: Ptr<T>) -> Result<(), CudaError> {
         to.check("upload", from.len())?;
-        let parts = from.chunks(Carrier::<T>::piece()).enumerate();
-        let pieces = parts.map(|(n, from)| (from, to.at(Carrier::<T>::range(n, from.len()))));
+        let piece = Carrier::<T>::piece();
+        let parts = pieces(from.len(), piece).zip(from.chunks(piece));
+        let pieces = parts.map(|(range, from)| (from, to.at(range)));
         at_once(&mut self.carriers, pieces, |carrier, pieces| {
             carrier.upload(stream, pieces)
         })
@@ -83,11 +84,6 @@ impl<T: Element> Carrier<T> {
     /// Elements of a piece.
     fn piece() -> usize {
         PIECE_BYTES / T::BYTES
-    }
-
-    /// Where the `n`-th piece, of `len` elements, lies.
-    fn range(n: usize, len: usize) -> Range<usize> {
-        n * Self::piece()..n * Self::piece() + len
     }
 
     fn download<'a>(

@@ -136,13 +136,11 @@ impl Crossed {
 ///
 /// The middle counts and deviations are not squared: a copy that was held up by something else says little.
 pub(crate) fn both_ways(ways: &[Vec<(Crossed, f64)>; 2]) -> Option<f64> {
-    let of = |pick: &dyn Fn(f64) -> bool| {
+    let too_few = |pick: fn(f64) -> bool| {
         let count = |way: &Vec<(Crossed, f64)>| way.iter().filter(|(c, _)| pick(c.0)).count();
-        ways.iter().map(count).min()
+        ways.iter().any(|way| count(way) < CROSSED_MIN)
     };
-    if of(&|share| share < ALONE) < Some(CROSSED_MIN)
-        || of(&|share| share > CROSSED) < Some(CROSSED_MIN)
-    {
+    if too_few(|share| share < ALONE) || too_few(|share| share > CROSSED) {
         return None;
     }
     let unlike = |rate: f64| {

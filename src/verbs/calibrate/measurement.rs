@@ -65,7 +65,7 @@ impl Measurement {
         }
     }
 
-    /// Copies in a stretch of a run, had none gone the other way meanwhile.
+    /// What copies would have taken, had none gone the other way meanwhile.
     fn copies_alone(&self) -> Vec<Timed> {
         let rate = self.both_ways_rate().unwrap_or(1.0);
         let alone = |copy: &Copied| Timed {

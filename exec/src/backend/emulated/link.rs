@@ -71,9 +71,6 @@ impl Links {
 /// The last stretch of a transfer is waited for precisely, without the lock.
 const CLOSE: std::time::Duration = std::time::Duration::from_micros(200);
 
-/// Less is left of a transfer that is over: rounding, no more. (ns)
-const OVER: f64 = 1e-3;
-
 /// The transfers under way and what remains of each.
 #[derive(Debug)]
 struct Sharing {
@@ -108,7 +105,7 @@ impl Sharing {
     fn speed(&self, route: Route) -> f64 {
         let others = || self.transfers.iter().map(|t| t.route);
         let on_link = others().filter(|other| other.link == route.link).count();
-        let both_ways = others().any(|other| other.leg as usize != route.leg as usize);
+        let both_ways = others().any(|other| other.leg != route.leg);
         let pace = if both_ways { self.both_ways_rate } else { 1.0 };
         pace / on_link.max(1) as f64
     }
@@ -126,17 +123,18 @@ impl Sharing {
         while self.updated < to {
             let speeds: Vec<f64> = self.transfers.iter().map(|t| self.speed(t.route)).collect();
             let ends = self.transfers.iter().zip(&speeds).map(|(t, s)| t.left / s);
-            let step = ends.fold(to - self.updated, f64::min);
+            let first = ends.fold(f64::INFINITY, f64::min);
+            let step = first.min(to - self.updated);
             for (transfer, speed) in self.transfers.iter_mut().zip(speeds) {
-                transfer.left -= step * speed;
+                let ends = transfer.left / speed <= step;
+                transfer.left = if ends {
+                    0.0
+                } else {
+                    transfer.left - step * speed
+                };
             }
-            // Where the first end comes at once, time does not go on, but there is one less.
-            let count = self.transfers.len();
-            self.transfers.retain(|transfer| transfer.left > OVER);
-            self.updated += step;
-            if count == self.transfers.len() {
-                self.updated = to;
-            }
+            self.transfers.retain(|transfer| transfer.left > 0.0);
+            self.updated = to.min(self.updated + first);
         }
     }
 }
