@@ -1,11 +1,11 @@
 //! Copies of hidden states between GPUs and the host, on streams of their own.
 //!
-//! They go in pieces ([`in_turn`]), so that the few bytes which a step of another worker waits for do not stand behind all of them.
+//! They go in [`pieces`], one at a time, so that the few bytes which a step of another worker waits for do not stand behind all of them.
 
 use super::hidden::{CudaHidden, HostSlots, Slot};
 use super::{Shared, fatal};
 use crate::backend::{Copier, CopyJob, WorkError};
-use crate::cuda::{CudaError, Event, Ferry, PinnedBuffer, Ptr, Stream, Way, in_turn, pieces};
+use crate::cuda::{CudaError, Event, Ferry, PinnedBuffer, Ptr, Stream, Way, pieces};
 use crate::error::WorkerId;
 use half::bf16;
 use shared::policy::{Placement, Transport};
@@ -27,10 +27,6 @@ const PINNED_PIECE: usize = 4 << 20;
 
 /// Elements of a piece between two GPUs: 64 MiB, as long.
 const DEVICE_PIECE: usize = 32 << 20;
-
-/// Pieces under way. With another one waiting a GPU's copy engine stays with these copies for milliseconds; between them it looks for
-/// others.
-const ONE: usize = 1;
 
 impl CudaCopier {
     pub(super) fn new(end: WorkerId, shared: Arc<Shared>) -> Result<Self, WorkError> {
@@ -134,46 +130,38 @@ fn between_gpus(
     way: &mut Way,
     ((source, from), (target, to)): (End<'_>, End<'_>),
 ) -> Result<(), CudaError> {
-    in_turn(
-        pieces(from.len(), DEVICE_PIECE),
-        ONE,
-        |_, range| {
-            let to = (target, to.at(range.clone()));
-            way.carry((source, from.at(range.clone())), to)?;
-            target.record()
-        },
-        waited,
-    )
+    one_by_one(from.len(), DEVICE_PIECE, |range| {
+        let to = (target, to.at(range.clone()));
+        way.carry((source, from.at(range)), to)?;
+        target.record()
+    })
 }
 
 /// Out to page-locked memory.
 fn out(stream: &Stream, from: Ptr<bf16>, to: &mut PinnedBuffer<bf16>) -> Result<(), CudaError> {
-    in_turn(
-        pieces(from.len(), PINNED_PIECE),
-        ONE,
-        |_, range| {
-            stream.download_part(from.at(range.clone()), to, range.clone())?;
-            stream.record()
-        },
-        waited,
-    )
+    one_by_one(from.len(), PINNED_PIECE, |range| {
+        stream.download_part(from.at(range.clone()), to, range)?;
+        stream.record()
+    })
 }
 
 /// In from page-locked memory.
 fn into(stream: &Stream, from: &PinnedBuffer<bf16>, to: Ptr<bf16>) -> Result<(), CudaError> {
-    in_turn(
-        pieces(to.len(), PINNED_PIECE),
-        ONE,
-        |_, range| {
-            stream.upload_part(from, range.clone(), to.at(range.clone()))?;
-            stream.record()
-        },
-        waited,
-    )
+    one_by_one(to.len(), PINNED_PIECE, |range| {
+        stream.upload_part(from, range.clone(), to.at(range))?;
+        stream.record()
+    })
 }
 
-fn waited(_: usize, _: std::ops::Range<usize>, piece: Event) -> Result<(), CudaError> {
-    piece.synchronize()
+/// Begins a piece when the one before has arrived.
+fn one_by_one(
+    len: usize,
+    piece: usize,
+    begin: impl FnMut(std::ops::Range<usize>) -> Result<Event, CudaError>,
+) -> Result<(), CudaError> {
+    pieces(len, piece)
+        .map(begin)
+        .try_for_each(|there| there?.synchronize())
 }
 
 fn ferry(ferry: &mut Option<Ferry<bf16>>) -> Result<&mut Ferry<bf16>, WorkError> {
