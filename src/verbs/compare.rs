@@ -44,6 +44,8 @@ pub(super) struct Comparison {
     totals: Vec<Pair>,
     /// Of the measured run, filling and draining included. (tok/s)
     pub(super) whole_run: f64,
+    /// Standard error of the measured throughput as a share of it, by the run's own steps; `None` where they are too few.
+    pub(super) own_error: Option<f64>,
     /// Samples that the measured run left undone, since it was stopped.
     pub(super) left_undone: u64,
     tolerance: f64,
@@ -161,9 +163,17 @@ fn compared(sim: &Recorded, exec: &Recorded) -> Result<Comparison, Failure> {
         tolerance: 0.0,
         stages: stages.collect(),
         whole_run: measured.run_tokens_per_s(),
+        own_error: own_error(&measured),
         left_undone: measured.ledger.waiting + measured.ledger.in_flight + measured.ledger.skipped,
         totals: show::totals(&simulated, &measured),
     })
+}
+
+/// Standard error of a run's throughput over its steady part, as a share of it.
+fn own_error(run: &Metrics) -> Option<f64> {
+    let last = run.applied.iter().rposition(|step| step.has_input)?;
+    let first = last.checked_sub(run.steady.steps as usize)?;
+    ::sim::relative_error(&run.applied[..=last], first + 1)
 }
 
 /// Upper edges of the buckets. (tokens)

@@ -180,6 +180,7 @@ fn gathered(out: &Path) -> Result<Vec<Compared>, Failure> {
                 name: name.clone(),
                 predicted: 0.0,
                 measured: Vec::new(),
+                own_errors: Vec::new(),
             },
             comparisons: Vec::new(),
             bound: 0.0,
@@ -199,6 +200,7 @@ fn gathered(out: &Path) -> Result<Vec<Compared>, Failure> {
                 .entry
                 .measured
                 .push(comparison.throughput().measured);
+            compared.entry.own_errors.extend(comparison.own_error);
             compared.bound = bound;
             compared.whole.push(comparison.whole_run);
             compared.comparisons.push(comparison);

@@ -1,6 +1,6 @@
 //! The aggregate of all comparisons: tables, CSV and a figure.
 
-use super::score::{Entry, Score};
+use super::score::{Entry, Noise, Score};
 use crate::figure::{self, Heading, PairPanel, PredictionMeasurement};
 use crate::verbs::compare::Comparison;
 use std::collections::BTreeMap;
@@ -51,10 +51,14 @@ pub(super) fn lines(all: &[Compared], score: &Score) -> Vec<String> {
             100.0 * error
         ));
     }
-    let noise = score.noise.map_or_else(
-        || "each policy ran once, so noise is unknown".to_owned(),
-        |noise| format!("one run's noise is {:.2} %", 100.0 * noise),
-    );
+    let noise = match score.noise {
+        Noise::OfRuns(noise) => format!("one run's noise is {:.2} %", 100.0 * noise),
+        Noise::OfSteps(noise) => format!(
+            "each policy ran once; by the steps of a run its noise is {:.2} %",
+            100.0 * noise
+        ),
+        Noise::Unknown => "each policy ran once, and too shortly to know its noise".to_owned(),
+    };
     lines.push(format!(
         "throughput off by {:.2} % on average, {:.2} % at most; {noise}",
         100.0 * score.error_mean,
@@ -68,7 +72,7 @@ pub(super) fn lines(all: &[Compared], score: &Score) -> Vec<String> {
         None => "order: no two policies differ by more than noise".to_owned(),
     });
     for (a, b) in score.swapped.iter().take(SWAPPED_SHOWN) {
-        lines.push(format!("  {a} and {b} were predicted the other way round"));
+        lines.push(format!("  {a} and {b} were not predicted in this order"));
     }
     if score.swapped.len() > SWAPPED_SHOWN {
         let more = score.swapped.len() - SWAPPED_SHOWN;

@@ -8,20 +8,42 @@ pub(super) struct Entry {
     pub(super) predicted: f64,
     /// One a run, at least one. (tok/s)
     pub(super) measured: Vec<f64>,
+    /// Standard errors of runs by their own steps, as shares of their throughput; fewer than runs where some were too short.
+    pub(super) own_errors: Vec<f64>,
+}
+
+/// Standard deviation of one run's throughput around its policy's mean, as a share of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Noise {
+    /// Between runs of one policy.
+    OfRuns(f64),
+    /// Each policy ran once: by the steps within runs, which says nothing of what changes from one run to the next.
+    OfSteps(f64),
+    /// Each policy ran once, for too few steps.
+    Unknown,
+}
+
+impl Noise {
+    /// 0 where it is unknown.
+    fn share(self) -> f64 {
+        match self {
+            Self::OfRuns(share) | Self::OfSteps(share) => share,
+            Self::Unknown => 0.0,
+        }
+    }
 }
 
 /// The verdict on all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Score {
-    /// Standard deviation of one run's throughput around its policy's mean, as a share of it; `None` where each policy ran once.
-    pub(super) noise: Option<f64>,
+    pub(super) noise: Noise,
     /// Mean of the absolute errors of the predictions, as shares of what was measured.
     pub(super) error_mean: f64,
     /// The largest of them.
     pub(super) error_max: f64,
     /// Pairs whose measured throughputs differ by more than noise.
     pub(super) pairs: usize,
-    /// Those of them that were predicted the other way round.
+    /// Those of them that were predicted the other way round or level, the faster one first.
     pub(super) swapped: Vec<(String, String)>,
     /// The policy with the best prediction.
     pub(super) chosen: String,
@@ -55,14 +77,15 @@ impl Score {
         let mut swapped = Vec::new();
         for (at, a) in entries.iter().enumerate() {
             for b in &entries[..at] {
-                if !differ(a, b, noise.unwrap_or(0.0)) {
+                if !differ(a, b, noise.share()) {
                     continue;
                 }
                 pairs += 1;
                 let (measured, predicted) = (a.mean() - b.mean(), a.predicted - b.predicted);
                 // A tie that is none was not predicted either.
                 if measured * predicted <= 0.0 {
-                    swapped.push((b.name.clone(), a.name.clone()));
+                    let (faster, slower) = if measured > 0.0 { (a, b) } else { (b, a) };
+                    swapped.push((faster.name.clone(), slower.name.clone()));
                 }
             }
         }
@@ -85,8 +108,8 @@ impl Score {
     }
 }
 
-/// Standard deviation of single runs, pooled over the policies that ran more than once.
-fn noise(entries: &[Entry]) -> Option<f64> {
+/// Of single runs, pooled over the policies that ran more than once; else by their steps, pooled over those that know.
+fn noise(entries: &[Entry]) -> Noise {
     let (mut squares, mut freedom) = (0.0, 0);
     for entry in entries.iter().filter(|entry| entry.measured.len() > 1) {
         let mean = entry.mean();
@@ -94,7 +117,14 @@ fn noise(entries: &[Entry]) -> Option<f64> {
         squares += relative.sum::<f64>();
         freedom += entry.measured.len() - 1;
     }
-    (freedom > 0).then(|| (squares / freedom as f64).sqrt())
+    if freedom > 0 {
+        return Noise::OfRuns((squares / freedom as f64).sqrt());
+    }
+    let own = entries.iter().flat_map(|entry| &entry.own_errors);
+    match own.clone().count() {
+        0 => Noise::Unknown,
+        count => Noise::OfSteps((own.map(|x| x * x).sum::<f64>() / count as f64).sqrt()),
+    }
 }
 
 /// Whether two means are further apart than twice the standard deviation of their difference.
@@ -114,6 +144,7 @@ mod tests {
             name: name.into(),
             predicted,
             measured: measured.to_vec(),
+            own_errors: Vec::new(),
         }
     }
 
@@ -127,7 +158,7 @@ mod tests {
         let score = Score::of(&entries).unwrap();
         assert_eq!(
             (score.noise, score.pairs, score.tau()),
-            (None, 3, Some(1.0))
+            (Noise::Unknown, 3, Some(1.0))
         );
         assert!((score.error_max - 0.02).abs() < 1e-12 && score.error_mean < score.error_max);
         assert_eq!((score.chosen.as_str(), score.regret), ("b", 0.0));
@@ -142,7 +173,34 @@ mod tests {
             entry("c", 120.0, &[119.0, 121.0]),
         ];
         let score = Score::of(&entries).unwrap();
-        assert!((score.noise.unwrap() - 0.0129).abs() < 0.002, "{score:?}");
+        let Noise::OfRuns(noise) = score.noise else {
+            panic!("{score:?}");
+        };
+        assert!((noise - 0.0129).abs() < 0.002, "{score:?}");
+        assert_eq!((score.pairs, score.tau()), (2, Some(1.0)));
+    }
+
+    #[test]
+    fn where_each_policy_ran_once_its_steps_tell_the_noise() {
+        let mut entries = [
+            entry("a", 100.0, &[100.0]),
+            entry("b", 100.0, &[99.6]),
+            entry("c", 90.0, &[90.0]),
+        ];
+        let score = Score::of(&entries).unwrap();
+        assert_eq!(
+            (score.noise, score.tau()),
+            (Noise::Unknown, Some(1.0 / 3.0))
+        );
+        assert_eq!(score.swapped, [("a".to_owned(), "b".to_owned())]);
+        // 0.5 % apart is within twice the deviation of a difference, 0.25 % * sqrt(2).
+        entries[0].own_errors = vec![0.003];
+        entries[2].own_errors = vec![0.002];
+        let score = Score::of(&entries).unwrap();
+        let Noise::OfSteps(noise) = score.noise else {
+            panic!("{score:?}");
+        };
+        assert!((noise - 0.00255).abs() < 1e-5, "{noise}");
         assert_eq!((score.pairs, score.tau()), (2, Some(1.0)));
     }
 
@@ -154,7 +212,7 @@ mod tests {
             entry("c", 50.0, &[50.0]),
         ];
         let score = Score::of(&entries).unwrap();
-        assert_eq!(score.swapped, [("a".to_owned(), "b".to_owned())]);
+        assert_eq!(score.swapped, [("b".to_owned(), "a".to_owned())]);
         assert!((score.tau().unwrap() - 1.0 / 3.0).abs() < 1e-12);
         assert_eq!((score.chosen.as_str(), score.fastest.as_str()), ("a", "b"));
         assert!((score.regret - 0.1).abs() < 1e-12);
