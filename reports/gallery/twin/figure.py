@@ -7,7 +7,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-RUNS = [("third", "#B4B4B4", "s", "third run"), ("fifth", "#56B4E9", "o", "fifth run"), ("sixth", "#0072B2", "D", "sixth run")]
+RUNS = [("third", "#B4B4B4", "s", "third run"), ("sixth", "#56B4E9", "o", "sixth run"), ("eighth", "#0072B2", "D", "eighth run")]
 KINDS = [("composed-local", "composed\nlocal"), ("drafter-queues-two-targets", "drafter-\nqueues, p2p\n2 targets"), ("composed-one-slot", "composed\none slot"),
          ("staged-fifo-pinned", "staged-fifo\npinned"), ("composed-pageable", "composed\npageable"), ("staged-fifo", "staged-fifo\npageable")]
 BUCKETS = ["4", "2"]
