@@ -16,7 +16,7 @@ pub(crate) enum Work {
     Forward,
     /// A drafter's forward and backward.
     Train,
-    /// An optimizer step, which counts as a training.
+    /// An optimizer step, which counts as a training for those beside it.
     Apply,
 }
 
@@ -62,6 +62,8 @@ struct Speeds {
     table: Vec<(f64, f64)>,
     trains: usize,
     kernel_ratio: Option<f64>,
+    /// Of an optimizer step beside forwards, where it is not a training's.
+    step: Option<f64>,
     /// What a copy leaves of all of them.
     beside_copy: f64,
 }
@@ -74,6 +76,7 @@ impl Speeds {
             table: (0..(targets + 1) * trains).map(state).collect(),
             trains,
             kernel_ratio: sharing.kernel_ratio,
+            step: sharing.step_rate,
             beside_copy,
         }
     }
@@ -103,9 +106,11 @@ impl Speeds {
             }
             _ => {
                 let [forward_gain, train_gain] = gpu.rests.gains(&gpu.load);
+                let step = self.step.filter(|_| forwards > 0).unwrap_or(train);
                 Speed::ByKind {
                     forward: share * forward * forward_gain,
                     train: share * train * train_gain,
+                    step: share * step * train_gain,
                 }
             }
         }
@@ -116,7 +121,7 @@ impl Speeds {
 #[derive(Clone, Copy, Debug)]
 enum Speed {
     /// The same for all of a kind.
-    ByKind { forward: f64, train: f64 },
+    ByKind { forward: f64, train: f64, step: f64 },
     /// In proportion to the length of kernels.
     ByKernel {
         ratio: f64,
@@ -248,7 +253,8 @@ impl Running {
     fn speed(&self, speed: Speed) -> f64 {
         match (speed, self.work) {
             (Speed::ByKind { forward, .. }, Work::Forward) => forward,
-            (Speed::ByKind { train, .. }, Work::Train | Work::Apply) => train,
+            (Speed::ByKind { train, .. }, Work::Train) => train,
+            (Speed::ByKind { step, .. }, Work::Apply) => step,
             (
                 Speed::ByKernel {
                     ratio,

@@ -139,6 +139,8 @@ pub struct Measured {
     pub side_by_side: Vec<Spanned>,
     /// Forwards and trainings alone and beside copies that follow one another.
     pub beside_copies: Vec<BesideCopies>,
+    /// Optimizer steps of one drafter while forwards follow one another on the same device.
+    pub steps_beside: Vec<Span>,
     /// Forwards and trainings at several paces: the stretch of a run first, then with rests.
     pub paces: Vec<Pace>,
 }
@@ -320,6 +322,7 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
                 self.steps(request.sample[0], repeat)?;
             }
             if !request.states.is_empty() {
+                self.steps_beside_forwards(request)?;
                 self.warm_up(&request.sample, &request.order)?;
             }
             // Only what was measured alone can be compared with itself beside others.

@@ -90,6 +90,9 @@ fn every_stage_is_measured_as_often_as_asked_and_never_too_short() {
         panic!("{:?}", measured.together);
     };
     assert!(together.pieces >= 8 && together.forward_rate > 0.0 && together.train_rate > 0.0);
+    assert_eq!(measured.steps_beside.len(), 2);
+    let step = Span::from_ms(1);
+    assert!(measured.steps_beside.iter().all(|&span| span >= step));
     assert!(told.get() > 0);
     assert!(
         measured.side_by_side.iter().all(|s| s.to > s.from) && measured.side_by_side.len() >= 8
@@ -212,7 +215,7 @@ fn copies_alone_leave_compute_out_and_local_has_none() {
         ..request()
     };
     let measured = measure(&emulated(), &policy(), &asked, &|| (), &stop).unwrap();
-    assert!(measured.together.is_empty());
+    assert!(measured.together.is_empty() && measured.steps_beside.is_empty());
     let is_copy = |t: &Copied| matches!(t.stage, Stage::CopyOut | Stage::CopyIn);
     assert!(measured.alone.is_empty() && measured.paces.is_empty());
     assert!(!measured.copies.is_empty() && measured.copies.iter().all(is_copy));

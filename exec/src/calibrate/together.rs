@@ -3,7 +3,7 @@
 //! Each of so many targets and drafters is given one microbatch after another until the window is over. A worker's speed is the time that
 //! what it finished takes alone, over the time it took: that holds whatever the mix of sizes and whoever waits for whom on the device.
 
-use super::bench::Task;
+use super::bench::{Lane, Task};
 use super::{
     BesideCopies, CalibrateError, Calibration, CopyLeg, DRAFTER, DrafterId, MicrobatchId, Request,
     Span, Spanned, Stage, StepId, TargetId, Time, Together, WorkerId, legs,
@@ -151,7 +151,8 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
                 let (worker, task) = piece();
                 let (alone, _) = self.ended(worker, task)?;
                 let (worker, task) = piece();
-                let beside = self.while_copying(id, leg, from, (worker, task))?;
+                let again = || (leg.0, self.copying(id, leg, from));
+                let beside = self.beside_others(&again, (worker, task))?;
                 self.measured.beside_copies.push(BesideCopies {
                     stage,
                     copies,
@@ -164,28 +165,53 @@ impl<Hidden: Send + Sync + 'static> Calibration<'_, Hidden> {
         Ok(())
     }
 
-    /// The time of a task while copies follow one another.
-    fn while_copying(
+    /// Optimizer steps of one drafter while forwards follow one another.
+    pub(super) fn steps_beside_forwards(
         &mut self,
-        id: MicrobatchId,
-        leg: CopyLeg,
-        from: &Arc<Hidden>,
+        request: &Request,
+    ) -> Result<(), CalibrateError> {
+        let id = request.sample[0];
+        for repeat in 0..=request.repeats {
+            // There must be something to apply.
+            self.train_at(id, 1)?;
+            let forwards = || (super::TARGET, Task::Forward(id));
+            let span = self.beside_others(&forwards, (DRAFTER, Task::Apply(StepId(repeat), 1)))?;
+            // The first is not like the others.
+            if repeat > 0 {
+                self.measured.steps_beside.push(span);
+            }
+        }
+        Ok(())
+    }
+
+    /// The time of a task while others, of another lane, follow one another.
+    fn beside_others(
+        &self,
+        other: &dyn Fn() -> (WorkerId, Task<Hidden>),
         (worker, task): (WorkerId, Task<Hidden>),
     ) -> Result<Span, CalibrateError> {
-        self.bench.send(leg.0, self.copying(id, leg, from));
+        let send_other = || {
+            let (worker, task) = other();
+            self.bench.send(worker, task)
+        };
+        send_other();
         let began = self.bench.send(worker, task);
+        let mine = Lane {
+            worker,
+            copies: false,
+        };
         let mut beside = None;
         loop {
             let done = self.bench.receive()?;
-            match (done.lane.copies, beside) {
-                (true, None) => {
+            match (done.lane == mine, beside) {
+                (false, None) => {
                     // Its slot is needed again.
                     drop(done.hidden);
                     self.go_on()?;
-                    self.bench.send(leg.0, self.copying(id, leg, from));
+                    send_other();
                 }
-                (true, Some(beside)) => return Ok(beside),
-                (false, _) => beside = Some(done.at - began),
+                (false, Some(beside)) => return Ok(beside),
+                (true, _) => beside = Some(done.at - began),
             }
         }
     }

@@ -93,6 +93,24 @@ fn by_kernels_a_short_training_waits_for_the_kernels_of_a_long_forward() {
 }
 
 #[test]
+fn an_optimizer_step_beside_forwards_has_a_speed_of_its_own() {
+    let sharing = Sharing {
+        step_rate: Some(0.8),
+        ..Sharing::default()
+    };
+    let mut devices = one_gpu(sharing, 1, 2);
+    let gpu = devices.of_target(0).unwrap();
+    devices.begin(gpu, ns(0), 1, Work::Apply, Span::from_ns(80));
+    devices.begin(gpu, ns(0), 2, Work::Train, Span::from_ns(90));
+    // Beside a training alone it shares evenly.
+    let times: Vec<_> = devices.times(gpu).collect();
+    assert_eq!(times, [(1, ns(160)), (2, ns(180))]);
+    devices.begin(gpu, ns(0), 0, Work::Forward, Span::from_ns(30));
+    let times: Vec<_> = devices.times(gpu).collect();
+    assert_eq!(times, [(1, ns(100)), (2, ns(270)), (0, ns(90))]);
+}
+
+#[test]
 fn copies_that_hold_up_launches_slow_compute_while_they_last() {
     let keys =
         "gpus = 1\nsharing = {}\nhost_pageable = { bandwidth = '1 GB/s', compute_rate = 0.5 }";

@@ -18,6 +18,10 @@ pub struct Sharing {
     /// those of every microbatch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_ratio: Option<f64>,
+    /// Speed of an optimizer step while forwards are under way, as a share of its speed alone: it has few kernels, each a long one. Without
+    /// it an optimizer step goes as fast as a training there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_rate: Option<f64>,
 }
 
 /// The speeds at which work goes on while so many forwards and trainings are under way on one GPU, as shares of the speed alone.
@@ -69,26 +73,32 @@ impl Sharing {
                 "leave it out for rates that hold for all sizes",
             );
         }
-        for (row, rate) in self.rates.iter().enumerate() {
+        let rate = |checks: &mut Checks<'_>, key: &str, speed: f64| {
+            checks.require(
+                speed > 0.0 && speed <= RATE_MAX,
+                key,
+                speed,
+                "must be above 0 and at most 2",
+                "write the speed as a share of the speed alone, such as 0.5",
+            );
+        };
+        if let Some(speed) = self.step_rate {
+            rate(&mut checks, "step_rate", speed);
+        }
+        for (row, listed) in self.rates.iter().enumerate() {
             let key = |name: &str| format!("rates[{row}].{name}");
             checks.require(
-                rate.forwards + rate.trains > 0,
+                listed.forwards + listed.trains > 0,
                 &key("forwards"),
                 "no work",
                 "must be at least one forward or training",
                 "say how many forwards and trains are under way",
             );
             for (name, speed) in [
-                ("forward_rate", rate.forward_rate),
-                ("train_rate", rate.train_rate),
+                ("forward_rate", listed.forward_rate),
+                ("train_rate", listed.train_rate),
             ] {
-                checks.require(
-                    speed > 0.0 && speed <= RATE_MAX,
-                    &key(name),
-                    speed,
-                    "must be above 0 and at most 2",
-                    "write the speed as a share of the speed alone, such as 0.5",
-                );
+                rate(&mut checks, &key(name), speed);
             }
         }
         checks.done()
@@ -114,11 +124,12 @@ mod tests {
 
     #[test]
     fn rates_are_shares_of_the_speed_alone() {
-        let text = "rates = [ { forwards = 0, trains = 0 }, { forwards = 1, trains = 1, forward_rate = 0, train_rate = 55 } ]";
+        let text = "step_rate = 3\nrates = [ { forwards = 0, trains = 0 }, { forwards = 1, trains = 1, forward_rate = 0, train_rate = 55 } ]";
         let sharing: Sharing = toml::from_str(text).unwrap();
         assert_eq!(
             lines(&sharing.validate("hardware.sharing")),
             [
+                "hardware.sharing.step_rate: 3 must be above 0 and at most 2; write the speed as a share of the speed alone, such as 0.5",
                 "hardware.sharing.rates[0].forwards: no work must be at least one forward or training; say how many forwards and trains are under way",
                 "hardware.sharing.rates[1].forward_rate: 0 must be above 0 and at most 2; write the speed as a share of the speed alone, such as 0.5",
                 "hardware.sharing.rates[1].train_rate: 55 must be above 0 and at most 2; write the speed as a share of the speed alone, such as 0.5",

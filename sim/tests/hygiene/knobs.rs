@@ -197,6 +197,17 @@ const KNOBS: &[Knob] = &[
         Trace,
     ),
     (
+        "hardware.sharing.step_rate",
+        &[
+            "hardware.gpus = 1",
+            "hardware.sharing.rates = [{ forwards = 1, trains = 1, forward_rate = 0.5, train_rate = 0.4 }]",
+            "policy.targets = 1",
+            "policy.drafters = 1",
+        ],
+        ["0.2", "1.0"],
+        Trace,
+    ),
+    (
         "hardware.rests.forward",
         &PINNED,
         [

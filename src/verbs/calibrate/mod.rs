@@ -185,6 +185,7 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
     let sharing = (!together.is_empty()).then(|| Sharing {
         rates: rates.collect(),
         kernel_ratio: fit::kernel_ratio(&overlaps).map(rounded),
+        step_rate: step_rate(found, step_ms),
     });
     let links = links(found, gpus == Some(1), &mut measures, &mut errors);
     let spread = spreads.iter().sum::<f64>() / spreads.len().max(1) as f64;
@@ -227,6 +228,14 @@ fn summed(found: &[Measurement], choice: Choice, gpus: Option<usize>) -> Calibra
             Choice::Cuda => "cuda",
         },
     }
+}
+
+/// Speed of an optimizer step beside forwards, as a share of that alone, which takes `step_ms`.
+fn step_rate(found: &[Measurement], step_ms: f64) -> Option<f64> {
+    let all = found.iter().flat_map(|m| &m.measured.steps_beside);
+    let beside: Vec<f64> = all.map(|&span| ms(span)).collect();
+    // What ends between two kernels of a forward may look faster than alone.
+    (step_ms > 0.0 && !beside.is_empty()).then(|| rounded((step_ms / median(&beside)).min(1.0)))
 }
 
 /// What work gains by rests, by the first measurement that says so.

@@ -76,6 +76,7 @@ fn measurement() -> Measurement {
         microbatch: None,
         span: span(7.0),
     });
+    measured.steps_beside = [span(6.25), span(6.25), span(60.0)].to_vec();
     // A training goes at half its speed beside copies in, and all else as if alone.
     let copies = [Stage::CopyOut, Stage::CopyIn];
     for (stage, copies) in [Stage::Forward, Stage::Train]
@@ -140,7 +141,9 @@ fn what_was_measured_comes_out_as_costs_links_and_speeds() {
     assert!((drafter.ms(1000, 4, 250) - 3.0).abs() < 1e-4, "{drafter:?}");
     assert_eq!((found.costs.step_ms, found.gpus), (5.0, Some(1)));
     assert_eq!(found.costs.all_reduce_ms, 2.0);
-    assert_eq!(found.sharing.as_ref().unwrap().rates(1, 1), (0.6, 0.5));
+    let sharing = found.sharing.as_ref().unwrap();
+    assert_eq!(sharing.rates(1, 1), (0.6, 0.5));
+    assert_eq!(sharing.step_rate, Some(0.8));
     let rest = found.rests.train.unwrap();
     assert!((rest.exponent - 0.2954).abs() < 1e-3, "{rest:?}");
     assert!((rest.speed_max - 7.0 / 6.0).abs() < 1e-3, "{rest:?}");

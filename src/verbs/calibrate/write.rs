@@ -168,6 +168,11 @@ impl Calibrated {
                 t.forwards, t.trains, t.forward_rate, t.train_rate, t.pieces
             ));
         }
+        if let Some(rate) = self.sharing.as_ref().and_then(|s| s.step_rate) {
+            lines.push(format!(
+                "optimizer step beside a forward on one device: {rate:.3} of its speed alone"
+            ));
+        }
         if let Some(ratio) = self.sharing.as_ref().and_then(|s| s.kernel_ratio) {
             lines.push(format!(
                 "the device takes turns by kernels: {ratio:.2} of a training for each of a forward"

@@ -72,6 +72,7 @@ fn devices(ready: &Ready) -> Option<DeviceSharing> {
     };
     Some(DeviceSharing {
         kernel_ratio: sharing.kernel_ratio,
+        step_rate: sharing.step_rate,
         rests: hardware.rests,
         beside_copy: match &hardware.sharing {
             Some(_) => link(ready).and_then(|link| link.compute_rate),

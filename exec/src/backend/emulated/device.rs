@@ -16,6 +16,8 @@ pub struct DeviceSharing {
     pub speeds: Vec<Vec<(f64, f64)>>,
     /// Kernels of a training for each of a forward, where speeds are shared by the length of kernels.
     pub kernel_ratio: Option<f64>,
+    /// Speed of an optimizer step beside forwards, where it is not a training's.
+    pub step_rate: Option<f64>,
     /// What forwards and trainings gain by rests of their device.
     pub rests: Rests,
     /// What a copy leaves of all speeds on its worker's device.
@@ -74,6 +76,7 @@ impl Device {
         let state = State {
             speeds: sharing.speeds.clone(),
             kernel_ratio: sharing.kernel_ratio,
+            step_rate: sharing.step_rate,
             beside_copy: sharing.beside_copy,
             copies: 0,
             load: Load::default(),
@@ -140,6 +143,7 @@ const CLOSE: std::time::Duration = std::time::Duration::from_micros(200);
 struct State {
     speeds: Vec<Vec<(f64, f64)>>,
     kernel_ratio: Option<f64>,
+    step_rate: Option<f64>,
     beside_copy: f64,
     copies: i32,
     load: Load,
@@ -231,7 +235,8 @@ impl State {
             }
             _ => match of.work {
                 Work::Forward => share * forward,
-                Work::Train | Work::Apply => share * train,
+                Work::Train => share * train,
+                Work::Apply => share * self.step_rate.filter(|_| forwards > 0).unwrap_or(train),
             },
         }
     }
@@ -259,6 +264,7 @@ mod tests {
         State {
             speeds,
             kernel_ratio: None,
+            step_rate: None,
             beside_copy: 0.5,
             copies: 0,
             load: Load::default(),
@@ -311,12 +317,26 @@ mod tests {
     }
 
     #[test]
+    fn an_optimizer_step_beside_forwards_has_a_speed_of_its_own() {
+        let mut state = state(Vec::new());
+        state.step_rate = Some(0.8);
+        let step = state.enter(at(0), Work::Apply, Span::from_ns(80));
+        assert_eq!(state.left(step), Some(Span::from_ns(80)));
+        let train = state.enter(at(0), Work::Train, Span::from_ns(80));
+        assert_eq!(state.left(step), Some(Span::from_ns(160)));
+        let _forward = state.enter(at(0), Work::Forward, Span::from_ns(300));
+        assert_eq!(state.left(step), Some(Span::from_ns(100)));
+        assert_eq!(state.left(train), Some(Span::from_ns(240)));
+    }
+
+    #[test]
     fn whoever_has_a_device_alone_is_not_slowed() {
         let devices = Devices::new(&DeviceSharing {
             targets: vec![0, 1],
             drafters: vec![2, 2],
             speeds: Vec::new(),
             kernel_ratio: None,
+            step_rate: None,
             rests: Rests::default(),
             beside_copy: 1.0,
         });
