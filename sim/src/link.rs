@@ -5,12 +5,9 @@
 
 use shared::time::{Span, Time};
 
-/// Who a transfer belongs to; the engine's own numbering.
-pub(crate) type TransferId = u32;
-
-/// One link.
+/// One link, which knows of each transfer what its user says of it.
 #[derive(Clone, Debug)]
-pub(crate) struct FairLink {
+pub(crate) struct FairLink<T> {
     bytes_per_ns: f64,
     /// The share of that speed which others leave.
     pace: f64,
@@ -18,11 +15,11 @@ pub(crate) struct FairLink {
     /// Bytes that a transfer there from the beginning would have received.
     work: f64,
     at: Time,
-    /// (work at which it is done, who), in order of arrival.
-    transfers: Vec<(f64, TransferId)>,
+    /// (work at which it is done, what it is), in order of arrival.
+    transfers: Vec<(f64, T)>,
 }
 
-impl FairLink {
+impl<T: Copy> FairLink<T> {
     /// A link of so many bytes per second; latency is charged as the bytes it would have carried meanwhile.
     pub(crate) fn new(bytes_per_s: f64, latency_ms: f64) -> Self {
         let bytes_per_ns = bytes_per_s / 1e9;
@@ -36,10 +33,10 @@ impl FairLink {
         }
     }
 
-    pub(crate) fn begin(&mut self, now: Time, who: TransferId, bytes: u64) {
+    pub(crate) fn begin(&mut self, now: Time, transfer: T, bytes: u64) {
         self.advance(now);
-        self.transfers
-            .push((self.work + bytes as f64 + self.latency_bytes, who));
+        let done_at = self.work + bytes as f64 + self.latency_bytes;
+        self.transfers.push((done_at, transfer));
     }
 
     /// From now on the link goes at this share of its speed.
@@ -57,29 +54,27 @@ impl FairLink {
     }
 
     /// Takes out the transfer that is done at `now`.
-    pub(crate) fn finish(&mut self, now: Time) -> TransferId {
+    pub(crate) fn finish(&mut self, now: Time) -> T {
         self.advance(now);
         let first = self.first().expect("a transfer is there to finish");
-        let (done_at, who) = self.transfers[first];
-        self.work = self.work.max(done_at);
-        self.take_out(first);
-        who
+        self.work = self.work.max(self.transfers[first].0);
+        self.take_out(first)
     }
 
-    /// Takes out a transfer before it is done.
-    pub(crate) fn remove(&mut self, now: Time, who: TransferId) {
+    /// Takes out the first transfer that `is_hit` names before it is done.
+    pub(crate) fn remove(&mut self, now: Time, is_hit: impl Fn(&T) -> bool) -> Option<T> {
+        let at = self.transfers.iter().position(|(_, t)| is_hit(t))?;
         self.advance(now);
-        if let Some(at) = self.transfers.iter().position(|&(_, other)| other == who) {
-            self.take_out(at);
-        }
+        Some(self.take_out(at))
     }
 
-    fn take_out(&mut self, at: usize) {
-        self.transfers.remove(at);
+    fn take_out(&mut self, at: usize) -> T {
+        let (_, transfer) = self.transfers.remove(at);
         if self.transfers.is_empty() {
             // Work only matters relative to transfers that are there; starting over keeps it precise.
             self.work = 0.0;
         }
+        transfer
     }
 
     /// Where the next to be done stands: the first of equals is the one that came first.

@@ -15,7 +15,7 @@ use std::ops::Range;
 /// one go slower while any copy goes in the other.
 #[derive(Clone, Debug)]
 pub struct Links {
-    links: Vec<FairLink>,
+    links: Vec<FairLink<Transfer>>,
     /// First link of copies into drafters.
     fetches: usize,
     shared: bool,
@@ -23,24 +23,39 @@ pub struct Links {
     both_ways_rate: f64,
     /// Copies under way out of targets and into drafters, where they slow each other.
     under_way: [u32; 2],
-    /// What each transfer is; `TransferId` is the row.
-    transfers: Vec<Transfer>,
-    free: Vec<u32>,
 }
 
+/// A copy under way.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
     microbatch: MicrobatchId,
     /// Who takes it, for a fetch.
     drafter: Option<DrafterId>,
-    link: usize,
-    is_open: bool,
 }
 
 impl Transfer {
     /// 0 out of a target, 1 into a drafter.
     fn way(&self) -> usize {
         usize::from(self.drafter.is_some())
+    }
+
+    /// What the core is told of its end.
+    fn ended(self, outcome: Outcome) -> Event {
+        let Self {
+            microbatch,
+            drafter,
+        } = self;
+        match drafter {
+            Some(drafter) => Event::FetchEnded {
+                drafter,
+                microbatch,
+                outcome,
+            },
+            None => Event::StageEnded {
+                microbatch,
+                outcome,
+            },
+        }
     }
 }
 
@@ -81,8 +96,6 @@ impl Links {
             shared: false,
             both_ways_rate: 1.0,
             under_way: [0; 2],
-            transfers: Vec::new(),
-            free: Vec::new(),
         }
     }
 
@@ -112,8 +125,6 @@ impl Links {
             shared: spec.shared,
             both_ways_rate: spec.both_ways_rate.unwrap_or(1.0),
             under_way: [0; 2],
-            transfers: Vec::new(),
-            free: Vec::new(),
         }
     }
 
@@ -146,16 +157,11 @@ impl Links {
         bytes: Bytes,
     ) -> usize {
         let link = if self.shared { 0 } else { target.index() };
-        self.begin(
-            now,
-            Transfer {
-                microbatch,
-                drafter: None,
-                link,
-                is_open: true,
-            },
-            bytes,
-        )
+        let transfer = Transfer {
+            microbatch,
+            drafter: None,
+        };
+        self.begin(now, link, transfer, bytes)
     }
 
     /// Begins a copy into a drafter; returns its link.
@@ -171,19 +177,12 @@ impl Links {
         let transfer = Transfer {
             microbatch,
             drafter: Some(drafter),
-            link,
-            is_open: true,
         };
-        self.begin(now, transfer, bytes)
+        self.begin(now, link, transfer, bytes)
     }
 
-    fn begin(&mut self, now: Time, transfer: Transfer, bytes: Bytes) -> usize {
-        let row = self.free.pop().unwrap_or_else(|| {
-            self.transfers.push(transfer);
-            self.transfers.len() as u32 - 1
-        });
-        self.transfers[row as usize] = transfer;
-        self.links[transfer.link].begin(now, row, bytes.0);
+    fn begin(&mut self, now: Time, link: usize, transfer: Transfer, bytes: Bytes) -> usize {
+        self.links[link].begin(now, transfer, bytes.0);
         if self.ways_interfere() {
             let way = transfer.way();
             self.under_way[way] += 1;
@@ -191,7 +190,7 @@ impl Links {
                 self.pace_others(way, now, self.both_ways_rate);
             }
         }
-        transfer.link
+        link
     }
 
     /// Whether copies of one direction slow those of the other.
@@ -211,8 +210,9 @@ impl Links {
 
     /// The end of the copy that is done on `link` at `now`.
     pub(crate) fn finish(&mut self, link: usize, now: Time) -> Event {
-        let row = self.links[link].finish(now);
-        self.close(row, now, Outcome::Done)
+        let transfer = self.links[link].finish(now);
+        self.leaves(transfer, now);
+        transfer.ended(Outcome::Done)
     }
 
     /// Takes out one copy of the hidden states that `is_hit` names and reports it as failed.
@@ -221,41 +221,20 @@ impl Links {
         now: Time,
         is_hit: impl Fn(MicrobatchId) -> bool,
     ) -> Option<Event> {
-        let row = self
-            .transfers
-            .iter()
-            .position(|t| t.is_open && is_hit(t.microbatch))? as u32;
-        self.links[self.transfers[row as usize].link].remove(now, row);
-        Some(self.close(row, now, Outcome::Failed))
+        let mut links = self.links.iter_mut();
+        let transfer = links.find_map(|link| link.remove(now, |t| is_hit(t.microbatch)))?;
+        self.leaves(transfer, now);
+        Some(transfer.ended(Outcome::Failed))
     }
 
     #[inline]
-    fn close(&mut self, row: u32, now: Time, outcome: Outcome) -> Event {
-        let transfer = &mut self.transfers[row as usize];
-        transfer.is_open = false;
-        let Transfer {
-            microbatch,
-            drafter,
-            ..
-        } = *transfer;
-        let way = transfer.way();
-        self.free.push(row);
+    fn leaves(&mut self, transfer: Transfer, now: Time) {
         if self.ways_interfere() {
+            let way = transfer.way();
             self.under_way[way] -= 1;
             if self.under_way[way] == 0 {
                 self.pace_others(way, now, 1.0);
             }
-        }
-        match drafter {
-            Some(drafter) => Event::FetchEnded {
-                drafter,
-                microbatch,
-                outcome,
-            },
-            None => Event::StageEnded {
-                microbatch,
-                outcome,
-            },
         }
     }
 }
