@@ -32,9 +32,10 @@ mod timeline;
 mod utilisation;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
+use rayon::prelude::*;
 
 pub(crate) use acceptance::{Acceptance, AcceptancePoint, AcceptanceSeries};
 pub(crate) use groups::{GroupPanel, GroupSeries, GroupValue, Groups};
@@ -100,28 +101,41 @@ pub(crate) trait Figure {
 ///
 /// # Errors
 /// If the drawing backend refuses a shape, which would be a bug here.
-pub(crate) fn svg(figure: &impl Figure) -> anyhow::Result<String> {
+pub(crate) fn svg(figure: &dyn Figure) -> anyhow::Result<String> {
     render::svg(&sheet_of(figure))
 }
 
-/// Writes `figure` to `dir/stem.svg` and `dir/stem.png` and returns both paths; makes `dir` if it is missing.
+/// A figure and the stem of its files.
+pub(crate) type Named<'a> = (&'a str, Box<dyn Figure + Sync + 'a>);
+
+/// Writes all figures as [`save`] does, several at a time, and returns them as SVG in their order.
+///
+/// # Errors
+/// As [`save`].
+pub(crate) fn save_all(dir: &Path, figures: &[Named<'_>]) -> anyhow::Result<Vec<String>> {
+    figures
+        .par_iter()
+        .map(|(stem, figure)| save(dir, stem, figure.as_ref()))
+        .collect()
+}
+
+/// Writes `figure` to `dir/stem.svg` and `dir/stem.png` and returns it as SVG; makes `dir` if it is missing.
 ///
 /// # Errors
 /// If the directory or a file cannot be written; the message names the path.
-pub(crate) fn save(dir: &Path, stem: &str, figure: &impl Figure) -> anyhow::Result<Vec<PathBuf>> {
+pub(crate) fn save(dir: &Path, stem: &str, figure: &dyn Figure) -> anyhow::Result<String> {
     fs::create_dir_all(dir)
         .with_context(|| format!("cannot make the directory {}", dir.display()))?;
     let sheet = sheet_of(figure);
     let svg_path = dir.join(format!("{stem}.svg"));
     let text =
         render::svg(&sheet).with_context(|| format!("cannot draw {}", svg_path.display()))?;
-    fs::write(&svg_path, text).with_context(|| format!("cannot write {}", svg_path.display()))?;
-    let png_path = dir.join(format!("{stem}.png"));
-    render::write_png(&sheet, &png_path)?;
-    Ok(vec![svg_path, png_path])
+    fs::write(&svg_path, &text).with_context(|| format!("cannot write {}", svg_path.display()))?;
+    render::write_png(&sheet, &dir.join(format!("{stem}.png")))?;
+    Ok(text)
 }
 
-fn sheet_of(figure: &impl Figure) -> Sheet {
+fn sheet_of(figure: &dyn Figure) -> Sheet {
     let mut sheet = Sheet::new(SHEET_WIDTH, figure.height().round());
     let top = draw_heading(&mut sheet, figure.heading());
     if figure.is_empty() {

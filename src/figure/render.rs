@@ -1,8 +1,12 @@
 //! Turns a sheet into SVG text or a PNG file, through the two backends of plotters.
 
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
+use image::codecs::png::{CompressionType, FilterType, PngEncoder};
+use image::{ColorType, ImageEncoder, ImageError};
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters::coord::Shift;
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea};
@@ -49,10 +53,14 @@ pub(super) fn write_png(sheet: &Sheet, path: &Path) -> anyhow::Result<()> {
         .map_err(|error| anyhow!("the bitmap backend refused a shape: {error}"))?;
     let shown = scaled_size(sheet, 1.0);
     let pixels = averaged(&pixels, size.0 as usize, shown);
-    let mut file = BitMapBackend::new(path, shown);
-    file.blit_bitmap((0, 0), shown, &pixels)
-        .and_then(|()| file.present())
-        .map_err(|error| anyhow!("{error}"))
+    // Filters are for photographs: they take longer than all else here, and blank paper is as small without.
+    let encoded = |file| {
+        PngEncoder::new_with_quality(file, CompressionType::Default, FilterType::NoFilter)
+            .write_image(&pixels, shown.0, shown.1, ColorType::Rgb8)
+    };
+    File::create(path)
+        .map_err(ImageError::IoError)
+        .and_then(|file| encoded(BufWriter::new(file)))
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -255,11 +263,13 @@ fn averaged(pixels: &[u8], row_pixels: usize, size: (u32, u32)) -> Vec<u8> {
         if rows == [&BLANK; BITMAP_SCALE] {
             continue;
         }
-        for (channel, value) in mean.iter_mut().enumerate() {
-            let samples = rows
-                .iter()
-                .flat_map(|row| row.iter().skip(channel).step_by(3));
-            let sum: u32 = samples.map(|sample| u32::from(*sample)).sum();
+        let mut sums = [0_u32; 3];
+        for pixel in rows.iter().flat_map(|row| row.as_chunks::<3>().0) {
+            for (sum, sample) in sums.iter_mut().zip(pixel) {
+                *sum += u32::from(*sample);
+            }
+        }
+        for (value, sum) in mean.iter_mut().zip(sums) {
             *value = (sum / (BITMAP_SCALE * BITMAP_SCALE) as u32) as u8;
         }
     }

@@ -17,7 +17,7 @@ mod tables;
 mod tests;
 
 use crate::failure::Failure;
-use crate::figure::Heading;
+use crate::figure::{Heading, Named, save_all};
 use crate::output::OutputDir;
 use crate::scenario::{Case, PolicyFile};
 use crate::verbs::sim::Searched;
@@ -31,7 +31,6 @@ pub(crate) use run_timeline::STEPS_RECORDED;
 pub(crate) use summary::{aligned, summary, terminal_paragraph};
 
 use group::{Group, groups, slots_max};
-use run_figures::drawn;
 
 /// Draws the figures and writes the HTML report.
 ///
@@ -99,46 +98,43 @@ fn figures(
         .zip(&names)
         .map(|(detail, buckets)| shown(searched, detail, buckets))
         .collect();
-    let dir = dir.path();
-    let mut figures = Vec::new();
+    let mut figures: Vec<Named<'_>> = Vec::new();
     if let Some(figure) = search_figures::throughput_depth(searched, groups, heading) {
-        figures.push(drawn(dir, "throughput-depth", &figure)?);
+        figures.push(("throughput-depth", Box::new(figure)));
     }
     if let Some(figure) = search_figures::memory_depth(searched, groups, heading) {
-        figures.push(drawn(dir, "memory-depth", &figure)?);
+        figures.push(("memory-depth", Box::new(figure)));
     }
     if let Some(figure) = search_figures::pareto(searched, groups, heading) {
-        figures.push(drawn(dir, "pareto", &figure)?);
+        figures.push(("pareto", Box::new(figure)));
     }
     let utilisation = run_figures::utilisation(&runs, heading);
-    figures.push(drawn(dir, "utilisation", &utilisation)?);
+    figures.push(("utilisation", Box::new(utilisation)));
     let slots = run_figures::slots_over_time(&runs, heading);
-    figures.push(drawn(dir, "slots-over-time", &slots)?);
+    figures.push(("slots-over-time", Box::new(slots)));
     let mixing = run_figures::mixing(&runs, heading);
-    figures.push(drawn(dir, "mixing", &mixing)?);
-    figures.extend(timelines(dir, searched, detailed, &runs, heading)?);
-    Ok(figures)
+    figures.push(("mixing", Box::new(mixing)));
+    figures.extend(timelines(searched, detailed, &runs, heading));
+    Ok(save_all(dir.path(), &figures)?)
 }
 
 /// The timeline of the chosen policy, and that of the first other one beside it.
 fn timelines(
-    dir: &std::path::Path,
     searched: &Searched,
     detailed: &[Detailed],
     runs: &[Shown<'_>],
     heading: impl Fn(&str, &str) -> Heading,
-) -> Result<Vec<String>, Failure> {
+) -> Vec<Named<'static>> {
     let is_chosen = |detail: &Detailed| searched.choice.best == Some(detail.row);
     let chosen = detailed.iter().position(is_chosen).unwrap_or(0);
     let other = (0..runs.len()).find(|&i| i != chosen);
-    let mut figures = Vec::new();
-    for (stem, run) in [("timeline", Some(chosen)), ("timeline-other", other)] {
-        if let Some(run) = run.and_then(|i| runs.get(i)) {
-            let figure = run_timeline::timeline(run, &heading);
-            figures.push(drawn(dir, stem, &figure)?);
-        }
-    }
-    Ok(figures)
+    let all = [("timeline", Some(chosen)), ("timeline-other", other)];
+    all.into_iter()
+        .filter_map(|(stem, run)| Some((stem, runs.get(run?)?)))
+        .map(|(stem, run)| -> Named<'static> {
+            (stem, Box::new(run_timeline::timeline(run, &heading)))
+        })
+        .collect()
 }
 
 fn shown<'a>(searched: &Searched, detail: &'a Detailed, buckets: &'a [String]) -> Shown<'a> {

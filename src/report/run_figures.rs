@@ -2,8 +2,8 @@
 
 use crate::failure::Failure;
 use crate::figure::{
-    Figure, Heading, Mixing, MixingSeries, SlotsOverTime, SlotsSeries, Utilisation,
-    UtilisationGroup, WorkerShares, save, svg,
+    Heading, Mixing, MixingSeries, Named, SlotsOverTime, SlotsSeries, Utilisation,
+    UtilisationGroup, WorkerShares, save_all,
 };
 use shared::core::Activity;
 use shared::metrics::Metrics;
@@ -41,18 +41,13 @@ pub(crate) fn run_figures(
         ..heading.clone()
     };
     let runs = [*run];
-    Ok(vec![
-        drawn(dir, "slots-over-time", &slots_over_time(&runs, headed))?,
-        drawn(dir, "utilisation", &utilisation(&runs, headed))?,
-        drawn(dir, "mixing", &mixing(&runs, headed))?,
-        drawn(dir, "timeline", &timeline(run, headed))?,
-    ])
-}
-
-/// Writes a figure and returns it as SVG.
-pub(crate) fn drawn(dir: &Path, stem: &str, figure: &impl Figure) -> Result<String, Failure> {
-    save(dir, stem, figure)?;
-    Ok(svg(figure)?)
+    let figures: [Named<'_>; 4] = [
+        ("slots-over-time", Box::new(slots_over_time(&runs, headed))),
+        ("utilisation", Box::new(utilisation(&runs, headed))),
+        ("mixing", Box::new(mixing(&runs, headed))),
+        ("timeline", Box::new(timeline(run, headed))),
+    ];
+    Ok(save_all(dir, &figures)?)
 }
 
 /// Slots in use over the whole of each run.

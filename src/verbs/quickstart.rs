@@ -284,16 +284,16 @@ fn write_report(
         panels: vec![panel("throughput", "tok/s"), panel("service time", "ms")],
     };
     let loss = exec::loss_curve(ready, trained);
-    figure::save(dir.path(), "prediction", &prediction)?;
-    figure::save(dir.path(), "loss", &loss)?;
+    let prediction = figure::save(dir.path(), "prediction", &prediction)?;
+    let loss = figure::save(dir.path(), "loss", &loss)?;
     let page = figure::report(&figure::Report {
         title: "dflash quickstart".into(),
         summary: exec::training(trained),
         question: ready.case.file.question.clone(),
         parts: vec![
             figure::Part::Table(table(lines)),
-            figure::Part::Figure(figure::svg(&prediction)?),
-            figure::Part::Figure(figure::svg(&loss)?),
+            figure::Part::Figure(prediction),
+            figure::Part::Figure(loss),
         ],
         notes: vec![
             "sim/ holds the search (results.csv, best.toml, figures), exec/ the run (trace, metrics, checkpoint).".into(),

@@ -13,8 +13,8 @@ pub(super) fn write(
 ) -> Result<(), Failure> {
     dir.write("ablation.csv", csv(comparison)?.as_bytes())?;
     let groups = figure_of(args, comparison);
-    figure::save(dir.path(), "ablation", &groups)?;
-    let mut parts = vec![figure::Part::Figure(figure::svg(&groups)?)];
+    let groups = figure::save(dir.path(), "ablation", &groups)?;
+    let mut parts = vec![figure::Part::Figure(groups)];
     parts.extend(
         comparison
             .tables

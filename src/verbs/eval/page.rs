@@ -6,7 +6,7 @@ use super::sums::{Bucket, Sum, sum};
 use super::words::{newest, with_interval};
 use crate::failure::Failure;
 use crate::figure::{
-    Acceptance, AcceptancePoint, AcceptanceSeries, Heading, Part, Report, Table, report, save, svg,
+    Acceptance, AcceptancePoint, AcceptanceSeries, Heading, Part, Report, Table, report, save,
 };
 use crate::output::OutputDir;
 use crate::report::quantity::{count, percent};
@@ -22,7 +22,7 @@ pub(super) fn write(
         .map(|index| sum(measured, index, setup.slots, &setup.edges))
         .collect();
     let figure = figure(setup, measured, &sums);
-    save(dir.path(), "acceptance", &figure)?;
+    let figure = save(dir.path(), "acceptance", &figure)?;
     let page = report(&Report {
         title: format!("dflash eval: {}", setup.file.name),
         question: "How many tokens does each forward of the target yield with this drafter?"
@@ -30,7 +30,7 @@ pub(super) fn write(
         summary: answer.to_vec(),
         parts: vec![
             Part::Table(drafters(setup, &sums)),
-            Part::Figure(svg(&figure)?),
+            Part::Figure(figure),
             Part::Table(slots(setup, &sums)),
             Part::Table(lengths(
                 "Acceptance length by the length of prompt and answer, mean over prompts with its 95 % interval",

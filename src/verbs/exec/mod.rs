@@ -138,8 +138,8 @@ fn shown(
     let trained = trained.inspect_err(|_| tell_of_checkpoint(dir.path()))?;
     training(&trained).into_iter().for_each(say);
     let loss = loss_curve(ready, &trained);
-    figure::save(dir.path(), "loss", &loss)?;
-    Ok((trained.ran, vec![figure::svg(&loss)?]))
+    let drawn = figure::save(dir.path(), "loss", &loss)?;
+    Ok((trained.ran, vec![drawn]))
 }
 
 /// Where a run that ended early can go on.
