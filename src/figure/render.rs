@@ -1,12 +1,11 @@
 //! Turns a sheet into SVG text or a PNG file, through the two backends of plotters.
 
-use std::fs::File;
-use std::io::BufWriter;
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
-use image::{ColorType, ImageEncoder, ImageError};
+use image::{ColorType, ImageEncoder};
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters::coord::Shift;
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea};
@@ -54,14 +53,12 @@ pub(super) fn write_png(sheet: &Sheet, path: &Path) -> anyhow::Result<()> {
     let shown = scaled_size(sheet, 1.0);
     let pixels = averaged(&pixels, size.0 as usize, shown);
     // Filters are for photographs: they take longer than all else here, and blank paper is as small without.
-    let encoded = |file| {
-        PngEncoder::new_with_quality(file, CompressionType::Default, FilterType::NoFilter)
-            .write_image(&pixels, shown.0, shown.1, ColorType::Rgb8)
-    };
-    File::create(path)
-        .map_err(ImageError::IoError)
-        .and_then(|file| encoded(BufWriter::new(file)))
-        .with_context(|| format!("cannot write {}", path.display()))
+    let mut png = Vec::new();
+    PngEncoder::new_with_quality(&mut png, CompressionType::Default, FilterType::NoFilter)
+        .write_image(&pixels, shown.0, shown.1, ColorType::Rgb8)
+        .with_context(|| format!("cannot draw {}", path.display()))?;
+    // In one piece: what the encoder writes last goes out when it is dropped, and a full disk would not be heard of.
+    fs::write(path, png).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
