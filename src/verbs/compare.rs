@@ -11,7 +11,7 @@ use crate::figure;
 use crate::output::OutputDir;
 use crate::terminal::{note, say};
 use services::{Service, services};
-use shared::metrics::{Detail, Metrics};
+use shared::metrics::{Detail, Metrics, before_draining};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -171,9 +171,8 @@ fn compared(sim: &Recorded, exec: &Recorded) -> Result<Comparison, Failure> {
 
 /// Standard error of a run's throughput over its steady part, as a share of it.
 fn own_error(run: &Metrics) -> Option<f64> {
-    let last = run.applied.iter().rposition(|step| step.has_input)?;
-    let first = last.checked_sub(run.steady.steps as usize)?;
-    ::sim::relative_error(&run.applied[..=last], first + 1)
+    let steps = before_draining(&run.applied);
+    ::sim::relative_error(steps, steps.len() - run.steady.steps as usize)
 }
 
 /// Upper edges of the buckets. (tokens)

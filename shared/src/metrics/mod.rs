@@ -18,4 +18,4 @@ pub use meter::{Detail, Meter};
 pub use mixing::{MixSummary, StepMix};
 pub use series::{Interval, Point, Work};
 pub use shares::WorkerShares;
-pub use summary::{Applied, BucketDelay, Ledger, Metrics, Steady};
+pub use summary::{Applied, BucketDelay, Ledger, Metrics, Steady, before_draining};

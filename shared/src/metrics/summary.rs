@@ -76,17 +76,23 @@ pub struct Applied {
     pub has_input: bool,
 }
 
-/// From step `first` to the last step that was applied while targets still had input; empty if that is not later.
-pub(super) fn steady(applied: &[Applied], first: usize) -> Steady {
+/// The steps up to the last one that was applied while targets still had input: after it a run drains.
+pub fn before_draining(applied: &[Applied]) -> &[Applied] {
     let last = applied.iter().rposition(|step| step.has_input);
-    match last {
-        Some(last) if last > first => {
-            let (from, to) = (applied[first], applied[last]);
+    last.map_or(&[], |last| &applied[..=last])
+}
+
+/// From step `first` to the last one before the run drains; empty if that is not later.
+pub(super) fn steady(applied: &[Applied], first: usize) -> Steady {
+    let steps = before_draining(applied).len();
+    match applied.get(first) {
+        Some(from) if steps > first + 1 => {
+            let to = applied[steps - 1];
             Steady {
                 span: to.at - from.at,
                 tokens: Tokens(to.tokens.0 - from.tokens.0),
                 samples: to.samples - from.samples,
-                steps: (last - first) as u32,
+                steps: (steps - 1 - first) as u32,
             }
         }
         _ => Steady {

@@ -5,7 +5,7 @@
 //! half of the data as a sign that the run is too short, which is the guard here.
 
 use super::series::{BATCH_STEPS, batch_means};
-use shared::metrics::Applied;
+use shared::metrics::{Applied, before_draining};
 
 /// The end of a run's warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,8 +41,8 @@ const LEFT_SHARE: usize = 4;
 
 /// The warm-up of a run, or `None` when it has too few steps for a cut by MSER-5.
 pub fn warm_up(applied: &[Applied]) -> Option<WarmUp> {
-    let steps = applied.iter().rposition(|step| step.has_input)? + 1;
-    let batches = batch_means(&applied[..steps], 0, BATCH_STEPS);
+    let applied = before_draining(applied);
+    let batches = batch_means(applied, 0, BATCH_STEPS);
     if batches.len() < BATCHES_MIN {
         return None;
     }
@@ -55,7 +55,7 @@ pub fn warm_up(applied: &[Applied]) -> Option<WarmUp> {
     };
     Some(WarmUp {
         cut: cut.min(half) * BATCH_STEPS,
-        steps,
+        steps: applied.len(),
         settled,
     })
 }
