@@ -225,13 +225,16 @@ pub fn pieces(policy: &Policy, request: &Request) -> u64 {
     let copies = legs(policy).len() as u64;
     let repeats = u64::from(request.repeats) + 1;
     let each = if request.copies_only { 1 } else { repeats };
-    let applied = match (request.copies_only, policy.drafters) {
+    let trained = 2 + copies;
+    let applied = match (request.copies_only, u64::from(policy.drafters)) {
         (true, _) => 0,
-        (false, 1) => repeats,
-        (false, _) => 2 * repeats,
+        (false, 1) => repeats * (trained + 1),
+        (false, drafters) => repeats * ((drafters + 1) * trained + 2),
     };
+    let is_shared = !request.copies_only && !request.states.is_empty();
+    let beside_forwards = u64::from(is_shared) * repeats * trained;
     let in_a_row = if copies > 1 { 11 * copies } else { 0 };
-    request.sample.len() as u64 * (each * (2 + 5 * copies) + in_a_row) + applied
+    request.sample.len() as u64 * (each * (2 + 5 * copies) + in_a_row) + applied + beside_forwards
 }
 
 struct Calibration<'a, Hidden> {
