@@ -89,7 +89,7 @@ impl Events {
     ///
     /// # Panics
     /// When the time is beyond 18 years.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_at(&mut self, slot: usize, at: Time) {
         assert!(at.as_ns() <= NEVER, "a run ends within 18 years");
         if self.popped == slot {

@@ -181,6 +181,7 @@ impl Links {
         self.begin(now, link, transfer, bytes)
     }
 
+    #[inline(always)]
     fn begin(&mut self, now: Time, link: usize, transfer: Transfer, bytes: Bytes) -> usize {
         self.links[link].begin(now, transfer, bytes.0);
         if self.ways_interfere() {

@@ -111,6 +111,7 @@ impl<'a> UnderWay<'a> {
     }
 
     /// The end of the copy that is done on a slot's link.
+    #[inline(always)]
     fn copy_ended(&mut self, slot: usize) -> Event {
         let link = slot - self.slots.links;
         let event = self.machine.links.finish(link, self.now);
@@ -255,7 +256,7 @@ impl<'a> UnderWay<'a> {
 
     /// Waits for the next end on `link`, and on those that what has changed there slows. Where no copy is left the last has just ended, and
     /// what has left the list stays out unless it is set again.
-    #[inline]
+    #[inline(always)]
     fn await_copies(&mut self, link: usize) {
         let links = &self.machine.links;
         for link in links.changed_with(link) {
@@ -266,7 +267,7 @@ impl<'a> UnderWay<'a> {
     }
 
     /// A copy is under way on `link`; it may slow compute on the shared GPU of the worker in `slot`.
-    #[inline]
+    #[inline(always)]
     fn copy(&mut self, link: usize, slot: usize, microbatch: MicrobatchId) {
         self.await_copies(link);
         if let Some(gpu) = self.gpu_of(slot)

@@ -125,6 +125,7 @@ impl Core {
     /// 3. Every started piece of work ends exactly once, done or failed.
     /// 4. What a policy prefers must be legal.
     /// 5. A worker that is lost gets no new work; the ends of its open work are still reported, as failed, after the loss.
+    #[inline(always)]
     pub fn on(&mut self, now: Time, event: Event, out: &mut Actions) {
         assert!(now >= self.state.now, "time never goes back");
         assert!(

@@ -194,7 +194,7 @@ impl Meter {
         self.arrivals.note(microbatch, at, waits);
     }
 
-    #[inline]
+    #[inline(always)]
     fn taken(&mut self, at: Time, microbatch: MicrobatchId, core: &Core) {
         let wait = at - self.arrivals.since(microbatch);
         let delay = &mut self.delays[core.bucket(microbatch).index()];

@@ -29,6 +29,7 @@ impl Dispatch for Composed {
         }
     }
 
+    #[inline]
     fn pick(&self, drafter: DrafterId, core: &Core) -> Option<Takeable> {
         let next = match core.policy().assignment {
             Assignment::Fixed => core.next_of_plan(drafter),
