@@ -1,4 +1,4 @@
-"""How far predictions were off in three runs of the twin: `python3 figure.py` in this folder writes errors.png from their twin.csv."""
+"""How far predictions were off in three runs of the twin, on three machines: `python3 figure.py` in this folder writes errors.png from their twin.csv."""
 
 import csv
 
@@ -7,7 +7,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-RUNS = [("third", "#B4B4B4", "s", "third run"), ("sixth", "#56B4E9", "o", "sixth run"), ("eighth", "#0072B2", "D", "eighth run")]
+RUNS = [("eighth", "#B4B4B4", "s", "eighth run"), ("ninth", "#56B4E9", "o", "ninth run, a host with slower memory"), ("tenth", "#0072B2", "D", "tenth run")]
 KINDS = [("composed-local", "composed\nlocal"), ("drafter-queues-two-targets", "drafter-\nqueues, p2p\n2 targets"), ("composed-one-slot", "composed\none slot"),
          ("staged-fifo-pinned", "staged-fifo\npinned"), ("composed-pageable", "composed\npageable"), ("staged-fifo", "staged-fifo\npageable")]
 BUCKETS = ["4", "2"]
@@ -35,11 +35,11 @@ for shift, (run, colour, marker, label) in zip((-0.29, 0, 0.29), RUNS):
     shown = [(at + shift, found[name]) for at, name in names]
     axis.scatter(*zip(*shown), s=56, color=colour, marker=marker, label=label, zorder=3)
     for x, y in shown:
-        axis.text(x, y + (0.35 if y >= 0 else -0.35), f"{y:+.1f}", ha="center", va="bottom" if y >= 0 else "top", fontsize=8, color=SOFT)
+        axis.text(x, y + (0.25 if y >= 0 else -0.25), f"{y:+.1f}", ha="center", va="bottom" if y >= 0 else "top", fontsize=8, color=SOFT)
 axis.set_xticks(range(12), [f"{label}\n{n} buckets" for _, label in KINDS for n in BUCKETS], fontsize=8.5)
 axis.tick_params(length=0)
 axis.set_xlim(-0.6, 11.6)
-axis.set_ylim(-9, 8)
+axis.set_ylim(-6, 5)
 axis.set_ylabel("predicted over measured throughput (%)")
 for side in ("top", "right", "left", "bottom"):
     axis.spines[side].set_visible(False)
