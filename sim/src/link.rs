@@ -69,12 +69,12 @@ impl<T: Copy> FairLink<T> {
     }
 
     fn take_out(&mut self, at: usize) -> T {
-        let (_, transfer) = self.transfers.remove(at);
-        if self.transfers.is_empty() {
+        if self.transfers.len() == 1 {
             // Work only matters relative to transfers that are there; starting over keeps it precise.
             self.work = 0.0;
+            return self.transfers.pop().expect("one is there").1;
         }
-        transfer
+        self.transfers.remove(at).1
     }
 
     /// Where the next to be done stands: the first of equals is the one that came first.
