@@ -1,9 +1,9 @@
 //! The pipeline in other simulators and in this one, in one run: `cargo bench --bench peers -- FOLDER [ROUNDS]`.
 //!
 //! FOLDER holds the others' programs, built, and `trace.bin`, the work that all replay; each prints a line of JSON with `n`, `cpu_s` and
-//! five integers that must agree. What is not there is left out. In every round each runs once, so that a busy machine slows all alike;
-//! ratios are medians over rounds of ratios within a round, by processor time. The best round is the one that others' work on the machine
-//! disturbed least, and so nearest to what each does on a machine of its own.
+//! five integers that must agree. What is not there is left out. In every round each runs once, and this one for a twentieth of a second,
+//! so that a busy machine slows all alike; ratios are medians over rounds of ratios within a round, by processor time. The best round is the
+//! one that others' work on the machine disturbed least, and so nearest to what each does on a machine of its own.
 #![allow(clippy::print_stdout, reason = "a program for the terminal")]
 
 mod cases;
@@ -137,7 +137,7 @@ fn run_other(folder: &Path, other: &(&str, &str, &[&str]), sum: &Checksum) -> Op
     Some(f64::from(MICROBATCHES) / number("cpu_s").expect("cpu_s"))
 }
 
-/// Microbatches per second of processor time, over enough runs to last as long as the others' fast ones do.
+/// Microbatches per second of processor time, over enough runs to last about as long as the fast ones of the others.
 fn rate(case: &Case, with_metrics: bool) -> f64 {
     case.run(with_metrics);
     let (begin, mut done) = (cpu_seconds(), 0);

@@ -84,8 +84,8 @@ impl<'a> Engine<'a> {
         End::Done
     }
 
-    /// Tells the core, and begins what it orders. Core, observer and engine make one function with the loop: calls between them were a
-    /// tenth of a run.
+    /// Tells the core, and begins what it orders. Core, observer and engine make one function with the loop: calls between them take 7 to
+    /// 9 % of a run's instructions.
     #[inline(always)]
     fn tell(&mut self, event: Event, core: &mut Core, observer: &mut impl Observe) {
         let now = self.under_way.now;
