@@ -3,11 +3,13 @@
 //! FOLDER holds the others' programs, built, and `trace.bin`, the work that all replay; each prints a line of JSON with `n`, `cpu_s` and
 //! five integers that must agree. What is not there is left out. In every round each runs once, and this one for a twentieth of a second,
 //! so that a busy machine slows all alike; ratios are medians over rounds of ratios within a round, by processor time. The best round is the
-//! one that others' work on the machine disturbed least, and so nearest to what each does on a machine of its own.
+//! one that others' work on the machine disturbed least, and so nearest to what each does on a machine of its own. The whole sweep of the
+//! reference scenario comes last.
 #![allow(clippy::print_stdout, reason = "a program for the terminal")]
 
 mod cases;
 
+use cases::sweep::{FAMILIES, sweep_families};
 use cases::{Case, cpu_seconds, median, pipeline, reference, words};
 use sim::validate::Checksum;
 use std::path::Path;
@@ -95,6 +97,7 @@ fn main() {
         }
     }
     print(&table, &sum);
+    println!("\n{}", sweep_families(FAMILIES));
 }
 
 /// Microbatches per second of another program, whose five integers are compared.

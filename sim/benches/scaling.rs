@@ -58,7 +58,7 @@ fn row(workers: u16, microbatches: u64, with_metrics: bool) {
     let (work, _) = resident_mib();
     let begin = cpu_seconds();
     let mut runs = 0;
-    // Short runs are repeated: a clock is no better than its ticks.
+    // Short runs are repeated: the first of them fills the caches.
     while runs == 0 || cpu_seconds() - begin < 0.2 {
         std::hint::black_box(case.run(with_metrics));
         runs += 1;

@@ -4,6 +4,9 @@
 //! travels. `reference` is the reference scenario's shape: hidden states travel, steps end at a barrier.
 #![allow(dead_code, unused_imports, reason = "each benchmark uses some of it")]
 
+pub(crate) mod sweep;
+
+use rustix::time::{ClockId, clock_gettime};
 use shared::core::{Action, Core, Event};
 use shared::draw::{Seed, Stream};
 use shared::id::{BucketId, Bytes};
@@ -172,21 +175,19 @@ pub(crate) fn words(bytes: &[u8]) -> Vec<u64> {
         .collect()
 }
 
-/// Processor time of this thread so far. (s)
+/// Processor time of this thread so far. (s) The kernel reckons it when asked: files of /proc are as old as the last tick, up to 10 ms.
 pub(crate) fn cpu_seconds() -> f64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux's schedstat");
-    let ns = text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
-    ns.expect("nanoseconds on a processor") / 1e9
+    seconds_of(ClockId::ThreadCPUTime)
 }
 
 /// Processor time of all threads so far. (s)
 pub(crate) fn cpu_seconds_of_all() -> f64 {
-    const TICKS_PER_S: f64 = 100.0;
-    let text = std::fs::read_to_string("/proc/self/stat").expect("Linux's stat");
-    let (_, fields) = text.rsplit_once(") ").expect("fields after the name");
-    let ticks = fields.split(' ').skip(11).take(2);
-    let ticks: f64 = ticks.filter_map(|t| t.parse::<f64>().ok()).sum();
-    ticks / TICKS_PER_S
+    seconds_of(ClockId::ProcessCPUTime)
+}
+
+fn seconds_of(clock: ClockId) -> f64 {
+    let now = clock_gettime(clock);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
 /// Resident memory of this process, now and at its peak. (MiB)
