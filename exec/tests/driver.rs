@@ -258,7 +258,7 @@ fn what_fails_in_passing_is_done_again_or_given_up() {
             let Ran { result, recorder } = run(&policy, script);
             result.unwrap_or_else(|error| panic!("{}: {error}", policy.name));
             let lives = &recorder.last.state().lives;
-            let count = |status| lives.iter().filter(|life| life.status == status).count();
+            let count = |status| lives.statuses().filter(|&s| s == status).count();
             assert_eq!(count(Status::Failed), given_up, "{}", policy.name);
             assert_eq!(
                 count(Status::Committed),

@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::run::{Outcome, Resolved, Work};
 use crate::stats::{WarmUp, relative_error, warm_up};
 use shared::core::{Action, Core, Event, Most};
-use shared::metrics::{Detail, Meter, Metrics};
+use shared::metrics::{Detail, Meter, Metrics, before_draining};
 use shared::plan::Plan;
 use shared::time::Time;
 use std::sync::Arc;
@@ -56,11 +56,11 @@ impl Course {
         let mut metrics = meter.finish(&core);
         let warm_up = warm_up(&metrics.applied);
         if let Some(warm_up) = warm_up {
-            metrics.cut_warm_up(warm_up.cut.saturating_sub(1));
+            metrics.cut_warm_up(warm_up.cut);
         }
-        let counted = warm_up.map_or(0, |w| w.steps);
+        let counted = before_draining(&metrics.applied);
         let relative_error =
-            warm_up.and_then(|w| relative_error(&metrics.applied[..counted], w.cut));
+            warm_up.and_then(|w| relative_error(counted, metrics.steps_up_to(w.cut)));
         Self {
             end,
             metrics,

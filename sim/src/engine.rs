@@ -185,9 +185,8 @@ impl<'a> Engine<'a> {
 /// Hidden states that are being copied from or to a memory.
 fn moving(core: &Core, lie_there: impl Fn(&Life) -> bool) -> Vec<MicrobatchId> {
     let is_moving = |life: &Life| matches!(life.status, Status::Staging | Status::Fetching);
-    let lives = core.state().lives.iter().enumerate();
-    lives
-        .filter(|(_, life)| is_moving(life) && lie_there(life))
-        .map(|(i, _)| MicrobatchId::from_index(i))
+    let kept = core.state().lives.kept();
+    kept.filter(|(_, life)| is_moving(life) && lie_there(life))
+        .map(|(id, _)| id)
         .collect()
 }

@@ -168,7 +168,7 @@ impl<'a> UnderWay<'a> {
             Action::Stage {
                 target, microbatch, ..
             } => {
-                let bytes = core.state().lives[microbatch.index()].bytes;
+                let bytes = core.state().lives[microbatch].bytes;
                 let links = &mut self.machine.links;
                 let link = links.stage(self.now, target, microbatch, bytes);
                 return self.copy(link, self.slots.target(target), microbatch);
@@ -178,7 +178,7 @@ impl<'a> UnderWay<'a> {
                 microbatch,
                 ..
             } => {
-                let bytes = core.state().lives[microbatch.index()].bytes;
+                let bytes = core.state().lives[microbatch].bytes;
                 let links = &mut self.machine.links;
                 let link = links.fetch(self.now, drafter, microbatch, bytes);
                 return self.copy(link, self.slots.drafter(drafter), microbatch);

@@ -172,7 +172,8 @@ fn compared(sim: &Recorded, exec: &Recorded) -> Result<Comparison, Failure> {
 /// Standard error of a run's throughput over its steady part, as a share of it.
 fn own_error(run: &Metrics) -> Option<f64> {
     let steps = before_draining(&run.applied);
-    ::sim::relative_error(steps, steps.len() - run.steady.steps as usize)
+    let before = steps.last()?.steps - run.steady.steps;
+    ::sim::relative_error(steps, run.steps_up_to(before as usize))
 }
 
 /// Upper edges of the buckets. (tokens)

@@ -36,7 +36,7 @@ pub(crate) fn impossible(core: &Core, at: Time, event: &Event) -> Option<&'stati
         Event::StageEnded { microbatch, .. } => unless(
             state
                 .lives
-                .get(microbatch.index())
+                .get(microbatch)
                 .is_some_and(|life| life.status == Status::Staging),
             "no such copy is under way",
         ),

@@ -250,10 +250,9 @@ impl<B: Backend> Run<B> {
         self.core.on(self.now, event, actions);
         if has_failed(&event) || !self.lost.is_empty() {
             let lives = &self.core.state().lives;
-            let is_alive = |id: MicrobatchId| lives[id.index()].status.is_alive();
+            let is_alive = |id: MicrobatchId| lives.status(id).is_alive();
             self.store.retain(is_alive);
-            self.slots
-                .retain(|id| is_alive(id) && lives[id.index()].has_slot());
+            self.slots.retain(|id| is_alive(id) && lives[id].has_slot());
         }
         // Workers get their orders before anything is checked and kept, so that none waits for that; but the weights that a step made are
         // shown before anybody changes them.

@@ -8,7 +8,7 @@ impl Core {
     /// An attempt failed: the microbatch is tried again, or given up and listed.
     #[cold]
     pub(super) fn fail(&mut self, id: MicrobatchId) {
-        let life = &mut self.state.lives[id.index()];
+        let life = &mut self.state.lives[id];
         life.attempts += 1;
         if life.attempts <= self.policy.retry_max {
             self.begin_again(id);
@@ -16,7 +16,7 @@ impl Core {
         }
         self.forget_untaken(id);
         self.vacate(id);
-        self.state.lives[id.index()].status = Status::Failed;
+        self.state.lives[id].status = Status::Failed;
         self.state.open -= 1;
         let is_of_this_step =
             self.is_composed() && self.plan.step_of[id.index()] == self.state.step;
@@ -36,7 +36,7 @@ impl Core {
         }
         self.touched.everything();
         self.vacate(id);
-        self.state.lives[id.index()].status = Status::Pending;
+        self.state.lives[id].status = Status::Pending;
         self.state.again.insert(id);
         self.deal_out_untaken();
         self.reset_cursors();
@@ -44,7 +44,7 @@ impl Core {
 
     /// What a microbatch that was begun occupies is given back.
     pub(super) fn vacate(&mut self, id: MicrobatchId) {
-        let life = &mut self.state.lives[id.index()];
+        let life = &mut self.state.lives[id];
         let had_slot = self.state.hs.release(life);
         self.state.hs.destroy(life);
         if life.status != Status::Pending {
@@ -79,7 +79,7 @@ impl Core {
     #[inline(always)]
     fn count_untaken(&mut self, id: MicrobatchId, change: impl Fn(&mut u32)) -> u32 {
         change(&mut self.state.untaken);
-        let bucket = self.state.lives[id.index()].bucket;
+        let bucket = self.state.lives[id].bucket;
         let of_bucket = &mut self.state.untaken_of_bucket[bucket.index()];
         change(of_bucket);
         let of_bucket = *of_bucket;
@@ -189,7 +189,7 @@ impl Core {
         let in_hand = state.drafters.iter().flat_map(|d| d.ready.iter().copied());
         let in_slots = waiting.chain(in_hand).chain(held());
         in_slots
-            .filter(|id| *id > needed && state.lives[id.index()].has_slot())
+            .filter(|id| *id > needed && state.lives[*id].has_slot())
             .max()
     }
 

@@ -83,7 +83,7 @@ impl Core {
                 self.touched.due(&[Stage::Admit]);
             }
         } else {
-            self.state.lives[id.index()].status = Status::Held;
+            self.state.lives[id].status = Status::Held;
             self.target_mut(target).task = TargetTask::Hold(id);
             self.state.holding.push(target);
         }
@@ -101,7 +101,7 @@ impl Core {
         if !self.can_send_off(consignee) {
             return false;
         }
-        if !self.state.lives[id.index()].has_slot() {
+        if !self.state.lives[id].has_slot() {
             if !self.grants(id, consignee) {
                 return false;
             }
@@ -117,7 +117,7 @@ impl Core {
         if !self.is_next_for_slot(id) {
             return false;
         }
-        let (life, hs) = (&mut self.state.lives[id.index()], &mut self.state.hs);
+        let (life, hs) = (&mut self.state.lives[id], &mut self.state.hs);
         let with = hs.with(life, consignee, &self.caps);
         if let Some(with) = with {
             hs.grant(life, with, &mut self.most);
@@ -151,7 +151,7 @@ impl Core {
             Placement::Drafter => consignee,
             Placement::Host | Placement::Target => None,
         };
-        let (life, hs) = (&mut self.state.lives[id.index()], &mut self.state.hs);
+        let (life, hs) = (&mut self.state.lives[id], &mut self.state.hs);
         match drafter {
             Some(drafter) => hs.put_on_drafter(life, drafter),
             None => hs.put_on_host(life),
@@ -173,7 +173,7 @@ impl Core {
 
     #[inline(never)]
     fn stage_ended(&mut self, id: MicrobatchId, outcome: Outcome) {
-        let life = &self.state.lives[id.index()];
+        let life = &self.state.lives[id];
         assert!(
             life.status == Status::Staging,
             "a copy ends once, after it began"
@@ -192,9 +192,7 @@ impl Core {
         if outcome == Outcome::Failed || is_lost {
             self.fail(id);
         } else {
-            self.state
-                .hs
-                .leave_target(&mut self.state.lives[id.index()]);
+            self.state.hs.leave_target(&mut self.state.lives[id]);
             self.arrive(id);
         }
     }
@@ -203,7 +201,7 @@ impl Core {
     #[inline(always)]
     fn arrive(&mut self, id: MicrobatchId) {
         let lane = self.policy.queue.lane(id, self);
-        let life = &mut self.state.lives[id.index()];
+        let life = &mut self.state.lives[id];
         life.status = Status::Queued;
         life.ticket = self.state.tickets;
         self.state.tickets = self.state.tickets.wrapping_add(1);
@@ -245,7 +243,7 @@ impl Core {
         if !d.is_working() {
             self.touched.due(&[Stage::Train]);
         }
-        let (life, hs) = (&mut self.state.lives[id.index()], &mut self.state.hs);
+        let (life, hs) = (&mut self.state.lives[id], &mut self.state.hs);
         life.status = Status::Ready;
         let release = self.policy.release;
         let gives_back = release == Release::Fetched && hs.release(life);
@@ -274,7 +272,7 @@ impl Core {
         }
         d.trained.push(id);
         self.state.step_trained += 1;
-        let (life, hs) = (&mut self.state.lives[id.index()], &mut self.state.hs);
+        let (life, hs) = (&mut self.state.lives[id], &mut self.state.hs);
         let gives_back = hs.release(life);
         hs.destroy(life);
         life.status = Status::Trained;
@@ -350,7 +348,7 @@ impl Core {
         let mut trained = std::mem::take(&mut self.state.drafters[drafter.index()].trained);
         let mut samples = 0;
         for id in trained.drain(..) {
-            let life = &mut self.state.lives[id.index()];
+            let life = &mut self.state.lives[id];
             life.status = Status::Committed;
             self.state.open -= 1;
             samples += life.samples;
@@ -370,12 +368,14 @@ impl Core {
         let state = &mut self.state;
         state.step.0 += 1;
         self.sight = Sight::of(&self.plan, state.step);
+        state.lives.reach(self.sight.end, &self.plan.microbatches);
         (state.step_taken, state.step_trained, state.step_failed) = (0, 0, 0);
         if let Some(step) = self.plan.steps.get(state.step.index()) {
             let (start, end) = (step.microbatches.start, step.microbatches.end);
-            for life in &state.lives[start as usize..end as usize] {
-                state.step_taken += u32::from(!life.status.is_untaken());
-                state.step_failed += u32::from(life.status == Status::Failed);
+            for id in (start..end).map(MicrobatchId) {
+                let status = state.lives.status(id);
+                state.step_taken += u32::from(!status.is_untaken());
+                state.step_failed += u32::from(status == Status::Failed);
             }
         } else {
             state.step_taken = state.drafters.iter().map(|d| d.held() as u32).sum();

@@ -54,8 +54,9 @@ impl Core {
 
     /// After a stop, hidden states that nobody will train on are freed and their microbatches listed as skipped.
     fn skip_the_rest(&mut self, out: &mut Actions) {
-        for i in 0..self.state.lives.len() {
-            let id = MicrobatchId::from_index(i);
+        let all = self.state.lives.len();
+        self.keep(all as u32);
+        for id in (0..all).map(MicrobatchId::from_index) {
             let status = self.status(id);
             if matches!(status, Status::Committed | Status::Failed) {
                 continue;
@@ -72,7 +73,7 @@ impl Core {
                 self.forget_untaken(id);
             }
             self.vacate(id);
-            self.state.lives[i].status = Status::Skipped;
+            self.state.lives[id].status = Status::Skipped;
             self.state.open -= 1;
         }
         for lane in &mut self.state.lanes {
@@ -87,6 +88,6 @@ impl Core {
         }
         self.state.holding.clear();
         self.state.again.clear();
-        self.state.next = self.state.lives.len() as u32;
+        self.state.next = all as u32;
     }
 }

@@ -25,6 +25,7 @@ mod facts;
 mod finish;
 mod invariant;
 mod line;
+mod lives;
 mod memory;
 mod presence;
 mod rules;
@@ -55,6 +56,7 @@ pub use caps::Most;
 pub use event::{Event, Group, Outcome};
 pub use invariant::check;
 pub use line::Line;
+pub use lives::Lives;
 pub use rules::Takeable;
 pub use stall::{Stall, Wait};
 pub use state::{
@@ -112,6 +114,7 @@ impl Core {
             touched,
             most: Most::default(),
         };
+        core.keep_what_is_next();
         core.deal_out_untaken();
         core.advance_cursors();
         core
@@ -186,11 +189,6 @@ impl State {
         let drafters = usize::from(policy.drafters);
         let total =
             u32::try_from(plan.microbatches.len()).expect("microbatches are counted in u32");
-        let lives: Vec<_> = plan.microbatches.iter().map(Life::new).collect();
-        let mut untaken_of_bucket = vec![0; usize::from(plan.buckets)];
-        for life in &lives {
-            untaken_of_bucket[life.bucket.index()] += 1;
-        }
         let target = TargetState {
             presence: Presence::Present,
             task: TargetTask::Idle,
@@ -211,7 +209,7 @@ impl State {
         Self {
             now: Time::ZERO,
             phase: Phase::New,
-            lives,
+            lives: Lives::new(total),
             again: BTreeSet::new(),
             next: 0,
             targets: vec![target; targets],
@@ -226,7 +224,7 @@ impl State {
             drafters_applying: 0,
             hs: HsUse::new(usize::from(plan.buckets), targets, drafters),
             untaken: total,
-            untaken_of_bucket,
+            untaken_of_bucket: plan.bucket_counts(),
             untaken_of_drafter: vec![0; drafters],
             open: total,
             in_flight: 0,

@@ -35,9 +35,7 @@ impl Core {
                 Status::Held | Status::Queued => self.begin_again(id),
                 // A drafter has them in hand; only the copy that was kept for it is gone.
                 Status::Ready | Status::Training => {
-                    self.state
-                        .hs
-                        .leave_target(&mut self.state.lives[id.index()]);
+                    self.state.hs.leave_target(&mut self.state.lives[id]);
                 }
                 // Open work, whose end is still to be reported.
                 _ => {}
@@ -104,14 +102,12 @@ impl Core {
         let drafters = &self.state.drafters;
         let is_lost = |d: DrafterId| drafters[d.index()].presence == Presence::Lost;
         for id in self.all_where(|life| matches!(life.slot, Slot::Of(d) if is_lost(d))) {
-            self.state
-                .hs
-                .charge_to_nobody(&mut self.state.lives[id.index()]);
+            self.state.hs.charge_to_nobody(&mut self.state.lives[id]);
         }
         if matches!(self.policy.queue, Queue::PerDrafter | Queue::Dealt) {
             let mut waiting: Vec<_> = self.state.lanes.iter().flatten().copied().collect();
             self.state.lanes.iter_mut().for_each(Line::clear);
-            waiting.sort_unstable_by_key(|id| self.state.lives[id.index()].ticket);
+            waiting.sort_unstable_by_key(|id| self.state.lives[*id].ticket);
             for id in waiting {
                 let lane = self.policy.queue.lane(id, self);
                 self.state.lanes[lane].push(id);
@@ -127,7 +123,11 @@ impl Core {
             return;
         }
         self.state.untaken_of_drafter.fill(0);
-        for id in self.all_where(|life| life.status.is_untaken()) {
+        let statuses = self.state.lives.statuses().zip(0..);
+        let untaken: Vec<_> = statuses
+            .filter_map(|(status, row)| status.is_untaken().then_some(MicrobatchId(row)))
+            .collect();
+        for id in untaken {
             if let Some(drafter) = self.consignee(id) {
                 self.state.untaken_of_drafter[drafter.index()] += 1;
             }
@@ -135,10 +135,9 @@ impl Core {
     }
 
     fn all_where(&self, pick: impl Fn(&Life) -> bool) -> Vec<MicrobatchId> {
-        let lives = self.state.lives.iter().enumerate();
-        lives
-            .filter(|(_, life)| pick(life))
-            .map(|(i, _)| MicrobatchId::from_index(i))
+        let kept = self.state.lives.kept();
+        kept.filter(|(_, life)| pick(life))
+            .map(|(id, _)| id)
             .collect()
     }
 }

@@ -29,7 +29,7 @@ impl Takeable {
 impl Core {
     /// Whether a slot for these hidden states would stay under every cap.
     pub(super) fn fits(&self, id: MicrobatchId) -> bool {
-        let life = &self.state.lives[id.index()];
+        let life = &self.state.lives[id];
         let with = self.state.hs.with(life, self.consignee(id), &self.caps);
         with.is_some()
     }
@@ -66,7 +66,7 @@ impl Core {
             TargetTask::Forward(id) | TargetTask::Hold(id) => Some(id),
             TargetTask::Idle | TargetTask::Copy(_) => None,
         }
-        .filter(|id| !self.state.lives[id.index()].has_slot())
+        .filter(|id| !self.state.lives[*id].has_slot())
     }
 
     /// Whether a drafter has room for one more, whatever it is.
@@ -197,16 +197,13 @@ impl Core {
     /// Where a drafter's cursor belongs that stands at `from` or after it: at its next microbatch, else at the end of what is in sight.
     pub(super) fn cursor_after(&self, from: u32, drafter: DrafterId) -> u32 {
         let end = self.sight.end.max(from);
-        let in_sight = from as usize..end as usize;
-        let planned = &self.plan.drafter_of[in_sight.clone()];
-        let mut ahead = self.state.lives[in_sight].iter().zip(planned);
-        let is_its_own = |(life, &planned): (&Life, &DrafterId)| {
+        let mut ahead = self.state.lives.in_rows(from..end);
+        let is_its_own = |&(id, life): &(MicrobatchId, &Life)| {
+            let planned = self.plan.drafter_of[id.index()];
             life.status.is_untaken()
                 && life.keeper().unwrap_or_else(|| self.heir(planned)) == drafter
         };
-        ahead
-            .position(is_its_own)
-            .map_or(end, |steps| from + steps as u32)
+        ahead.find(is_its_own).map_or(end, |(id, _)| id.0)
     }
 
     /// Whether hidden states may still reach `drafter`: some are waiting, in the making or to be made.

@@ -151,14 +151,33 @@ impl Core {
     /// The first microbatch meant for a target that nobody has begun.
     #[inline]
     pub(super) fn fresh_input(&self, target: TargetId) -> Option<MicrobatchId> {
-        let row = match self.policy.input {
-            Input::Shared => self.state.next as usize,
+        let row = self.next_row(target);
+        ((row as usize) < self.state.lives.len()).then_some(MicrobatchId(row))
+    }
+
+    /// The row of the plan that is a target's next, if the plan has so many.
+    #[inline]
+    fn next_row(&self, target: TargetId) -> u32 {
+        match self.policy.input {
+            Input::Shared => self.state.next,
             Input::FixedRoundRobin => {
-                let begun = self.state.targets[target.index()].begun as usize;
-                begun * self.state.targets.len() + target.index()
+                let begun = self.state.targets[target.index()].begun;
+                begun * self.state.targets.len() as u32 + u32::from(target.0)
             }
-        };
-        (row < self.state.lives.len()).then(|| MicrobatchId::from_index(row))
+        }
+    }
+
+    /// Keeps the courses of all before `end` from now on.
+    #[inline]
+    pub(super) fn keep(&mut self, end: u32) {
+        self.state.lives.reach(end, &self.plan.microbatches);
+    }
+
+    /// Keeps what targets begin with, and what is in sight.
+    pub(super) fn keep_what_is_next(&mut self) {
+        let targets = (0..self.state.targets.len()).map(TargetId::from_index);
+        let next = targets.map(|target| self.next_row(target) + 1).max();
+        self.keep(next.unwrap_or(0).max(self.sight.end));
     }
 
     #[inline(always)]
@@ -167,6 +186,7 @@ impl Core {
             Input::Shared => self.state.next += 1,
             Input::FixedRoundRobin => self.target_mut(target).begun += 1,
         }
+        self.keep(self.next_row(target) + 1);
         let has_ended = self.state.next as usize == self.state.lives.len();
         if has_ended || self.state.phase == Phase::Closing {
             // The others may wait for nothing from now on.
@@ -185,7 +205,7 @@ impl Core {
             // Slots go by plan order, and what has none moves on.
             self.touched.due(&[Stage::Admit]);
         }
-        let life = &mut self.state.lives[id.index()];
+        let life = &mut self.state.lives[id];
         self.state.hs.create(life, target);
         life.status = Status::Forwarding;
         self.state.samples_in_flight += life.samples;

@@ -154,8 +154,8 @@ impl Core {
     /// Microbatches in each state, for reports: (status, count), only those that occur.
     pub fn census(&self) -> Vec<(Status, u32)> {
         let mut counts = std::collections::BTreeMap::new();
-        for life in &self.state().lives {
-            *counts.entry(life.status).or_insert(0) += 1;
+        for status in self.state().lives.statuses() {
+            *counts.entry(status).or_insert(0) += 1;
         }
         counts.into_iter().collect()
     }

@@ -1,6 +1,7 @@
 //! What the core remembers. Small, comparable and hashable, so that all interleavings of a small run can be searched.
 
 use super::line::Line;
+use super::lives::Lives;
 use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, StepId, TargetId};
 use crate::plan::Microbatch;
 use crate::time::Time;
@@ -328,7 +329,7 @@ pub struct State {
     /// How far the run is.
     pub phase: Phase,
     /// Every microbatch's course.
-    pub lives: Vec<Life>,
+    pub lives: Lives,
     /// Microbatches to begin out of turn: those that must be done again, and those that were put off. In plan order.
     pub again: BTreeSet<MicrobatchId>,
     /// Under shared input, the next microbatch that nobody has begun.

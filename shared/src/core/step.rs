@@ -31,7 +31,7 @@ impl Core {
         d.ready.pop();
         d.training = Some(id);
         self.state.drafters_training += 1;
-        self.state.lives[id.index()].status = Status::Training;
+        self.state.lives[id].status = Status::Training;
         self.state.in_flight += 1;
         if self.policy.prefetch > 0 {
             self.touched.due(&[Stage::Take]);

@@ -80,8 +80,7 @@ impl Core {
             self.touched.all_drafters();
         }
         self.pool_has_changed();
-        if self.policy.release == Release::Taken
-            && self.state.hs.release(&mut self.state.lives[id.index()])
+        if self.policy.release == Release::Taken && self.state.hs.release(&mut self.state.lives[id])
         {
             self.slots_have_changed();
         }
@@ -120,7 +119,7 @@ impl Core {
             self.in_hand(drafter, id);
             return;
         }
-        let life = &mut self.state.lives[id.index()];
+        let life = &mut self.state.lives[id];
         let target = match self.policy.placement {
             Placement::Target => life.at_target,
             Placement::Host | Placement::Drafter => None,

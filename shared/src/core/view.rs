@@ -1,6 +1,6 @@
 //! What a discipline of dispatch asks for, beside plan, policy and state themselves.
 
-use super::{Core, Memo, Status};
+use super::{Core, Life, Memo, Status};
 use crate::draw::Stream;
 use crate::id::{BucketId, DrafterId, MicrobatchId};
 use crate::policy::{Dispatch, Queue};
@@ -28,13 +28,16 @@ impl Core {
     /// Where a microbatch is on its way.
     #[inline]
     pub fn status(&self, microbatch: MicrobatchId) -> Status {
-        self.state.lives[microbatch.index()].status
+        self.state.lives.status(microbatch)
     }
 
     /// The bucket of a microbatch.
     #[inline]
     pub fn bucket(&self, microbatch: MicrobatchId) -> BucketId {
-        self.state.lives[microbatch.index()].bucket
+        match self.state.lives.get(microbatch) {
+            Some(life) => life.bucket,
+            None => self.plan.microbatch(microbatch).bucket,
+        }
     }
 
     /// The head of a lane.
@@ -56,7 +59,7 @@ impl Core {
         if !self.knows_drafter {
             return None;
         }
-        let keeper = self.state.lives[id.index()].keeper();
+        let keeper = self.state.lives.get(id).and_then(Life::keeper);
         keeper.or_else(|| self.meant_for(id))
     }
 

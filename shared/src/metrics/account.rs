@@ -31,10 +31,10 @@ impl Account {
             ledger.dropped.extend(samples_of(plan, &dropped.samples));
         }
         let (mut tokens, mut padded, mut microbatches) = (Tokens(0), Tokens(0), 0);
-        for (life, microbatch) in core.state().lives.iter().zip(&plan.microbatches) {
+        for (status, microbatch) in core.state().lives.statuses().zip(&plan.microbatches) {
             let count = u64::from(microbatch.sample_count());
             ledger.planned += count;
-            match life.status {
+            match status {
                 Status::Committed => {
                     ledger.trained += count;
                     tokens += microbatch.tokens;

@@ -4,9 +4,10 @@ use super::Peaks;
 use super::account::Account;
 use super::arrivals::Arrivals;
 use super::mixing::Mixing;
-use super::series::{Series, Timeline};
+use super::series::{Point, Timeline};
 use super::shares::Shares;
 use super::summary::{Applied, BucketDelay, Metrics, steady};
+use super::thinned::Thinned;
 use crate::core::{Action, Core, Event, Group, Outcome, Status};
 use crate::id::{BucketId, MicrobatchId, StepId, Tokens};
 use crate::policy::{Barrier, Placement, Transport};
@@ -26,6 +27,12 @@ pub struct Detail {
 /// The first part of a run that is left out of the steady part: one in so many steps.
 const WARM_UP_SHARE: usize = 10;
 
+/// Optimizer steps that are kept one by one, for the end of the warm-up and the spread: more than that are thinned out. (2 MiB)
+const STEPS_MAX: usize = 65_536;
+
+/// Points of slots over time that are kept for a figure.
+const POINTS_MAX: usize = 4_000;
+
 /// The reducer.
 #[derive(Clone, Debug)]
 pub struct Meter {
@@ -33,9 +40,9 @@ pub struct Meter {
     peaks: Peaks,
     mixing: Mixing,
     /// What figures need.
-    drawn: Option<(Option<Series>, Option<Timeline>)>,
+    drawn: Option<(Option<Thinned<Point>>, Option<Timeline>)>,
     /// When each step was applied, with what was part of the weights then and whether targets still had input.
-    steps: Vec<Applied>,
+    steps: Thinned<Applied>,
     arrivals: Arrivals,
     delays: Vec<BucketDelay>,
     /// Whether targets send off what they have made; if not, it waits where it is.
@@ -53,14 +60,14 @@ impl Meter {
         let drafters = core.state().drafters.len();
         let buckets = core.plan().buckets;
         let is_moved = core.policy().transport != Transport::Local;
-        let series = detail.points.then(Series::new);
+        let series = detail.points.then(|| Thinned::new(POINTS_MAX));
         let timeline = (detail.timeline_steps > 0).then(|| Timeline::new(detail.timeline_steps));
         Self {
             shares: Shares::new(targets, drafters),
             peaks: Peaks::new(targets, drafters),
             mixing: Mixing::new(core, detail.steps),
             drawn: (series.is_some() || timeline.is_some()).then_some((series, timeline)),
-            steps: Vec::with_capacity(steps_expected(core)),
+            steps: Thinned::new(STEPS_MAX).with_capacity(steps_expected(core)),
             arrivals: Arrivals::new(),
             delays: (0..buckets)
                 .map(|b| BucketDelay {
@@ -94,7 +101,7 @@ impl Meter {
             return;
         };
         if let Some(series) = series {
-            series.observe(at, core);
+            series.push(|| Point::of(at, &core.state().hs));
         }
         if let Some(timeline) = timeline {
             timeline.observe(at, event, actions, core);
@@ -144,12 +151,14 @@ impl Meter {
         let applied = self.mixing.applied(step, group, core);
         self.tokens += applied.tokens;
         self.samples += applied.samples;
-        let last = core.state().lives.last();
-        self.steps.push(Applied {
+        let last = MicrobatchId::from_index(core.state().lives.len().saturating_sub(1));
+        let steps = self.steps.seen() + 1;
+        self.steps.push(|| Applied {
             at,
             tokens: self.tokens,
             samples: self.samples,
-            has_input: last.is_some_and(|life| life.status == Status::Pending),
+            steps,
+            has_input: core.status(last) == Status::Pending,
         });
     }
 
@@ -190,7 +199,7 @@ impl Meter {
     fn arrived(&mut self, at: Time, microbatch: MicrobatchId, core: &Core) {
         let lives = &core.state().lives;
         // Who is not alive is taken after another arrival only.
-        let waits = |id: MicrobatchId| lives.get(id.index()).is_some_and(|l| l.status.is_alive());
+        let waits = |id: MicrobatchId| lives.get(id).is_some_and(|l| l.status.is_alive());
         self.arrivals.note(microbatch, at, waits);
     }
 
@@ -215,15 +224,16 @@ impl Meter {
         } = Account::of(core);
         let (mix, step_mixes) = self.mixing.finish();
         let (series, timeline) = self.drawn.unwrap_or_default();
+        let (steps, applied) = (self.steps.seen(), self.steps.into_kept());
         Metrics {
             makespan: end - Time::ZERO,
             tokens,
             padded,
             samples: ledger.trained,
             microbatches,
-            steps: self.steps.len() as u32,
-            steady: steady(&self.steps, self.steps.len() / WARM_UP_SHARE),
-            applied: self.steps,
+            steps,
+            steady: steady(&applied, applied.len() / WARM_UP_SHARE),
+            applied,
             workers: self.shares.until(end),
             targets: core.state().targets.len(),
             peaks: self.peaks,
@@ -231,7 +241,7 @@ impl Meter {
             step_mixes,
             delays: self.delays,
             ledger,
-            points: series.map(|s| s.points).unwrap_or_default(),
+            points: series.map(Thinned::into_kept).unwrap_or_default(),
             timeline: timeline.map(|t| t.bars).unwrap_or_default(),
         }
     }

@@ -12,6 +12,7 @@ mod mixing;
 mod series;
 mod shares;
 mod summary;
+mod thinned;
 
 pub use memory::{Peaks, Place};
 pub use meter::{Detail, Meter};

@@ -1,6 +1,6 @@
 //! What figures need beyond sums: slots over time and the timeline of the first steps.
 
-use crate::core::{Action, Core, Event, Group};
+use crate::core::{Action, Core, Event, Group, HsUse};
 use crate::id::{BucketId, Bytes, DrafterId, MicrobatchId, StepId};
 use crate::time::Time;
 use std::collections::BTreeMap;
@@ -52,45 +52,14 @@ pub struct Interval {
     pub to: Time,
 }
 
-/// Collects points, at most so many: when full, every second is dropped and the spacing doubles.
-#[derive(Clone, Debug)]
-pub(super) struct Series {
-    pub(super) points: Vec<Point>,
-    spacing: u32,
-    seen: u32,
-}
-
-const POINTS_MAX: usize = 4_000;
-
-impl Series {
-    pub(super) fn new() -> Self {
+impl Point {
+    pub(super) fn of(at: Time, hs: &HsUse) -> Self {
         Self {
-            points: Vec::new(),
-            spacing: 1,
-            seen: 0,
-        }
-    }
-
-    pub(super) fn observe(&mut self, at: Time, core: &Core) {
-        self.seen += 1;
-        if !self.seen.is_multiple_of(self.spacing) {
-            return;
-        }
-        let hs = &core.state().hs;
-        self.points.push(Point {
             at,
             slots: hs.slots.count,
             alive: hs.alive.count,
             alive_bytes: hs.alive.bytes,
             host_bytes: hs.at_host,
-        });
-        if self.points.len() >= POINTS_MAX {
-            let mut keep = false;
-            self.points.retain(|_| {
-                keep = !keep;
-                keep
-            });
-            self.spacing *= 2;
         }
     }
 }

@@ -72,6 +72,8 @@ pub struct Applied {
     pub tokens: Tokens,
     /// Samples of these.
     pub samples: u64,
+    /// Steps that had been applied then, itself included.
+    pub steps: u32,
     /// Whether targets still had input to begin.
     pub has_input: bool,
 }
@@ -82,19 +84,16 @@ pub fn before_draining(applied: &[Applied]) -> &[Applied] {
     last.map_or(&[], |last| &applied[..=last])
 }
 
-/// From step `first` to the last one before the run drains; empty if that is not later.
+/// From the one at `first` to the last before the run drains; empty if that is not later.
 pub(super) fn steady(applied: &[Applied], first: usize) -> Steady {
-    let steps = before_draining(applied).len();
-    match applied.get(first) {
-        Some(from) if steps > first + 1 => {
-            let to = applied[steps - 1];
-            Steady {
-                span: to.at - from.at,
-                tokens: Tokens(to.tokens.0 - from.tokens.0),
-                samples: to.samples - from.samples,
-                steps: (steps - 1 - first) as u32,
-            }
-        }
+    let counted = before_draining(applied);
+    match (applied.get(first), counted.last()) {
+        (Some(from), Some(to)) if counted.len() > first + 1 => Steady {
+            span: to.at - from.at,
+            tokens: Tokens(to.tokens.0 - from.tokens.0),
+            samples: to.samples - from.samples,
+            steps: to.steps - from.steps,
+        },
         _ => Steady {
             span: Span::ZERO,
             ..Steady::default()
@@ -119,7 +118,7 @@ pub struct Metrics {
     pub steps: u32,
     /// The steady part: without a warm-up of one step in ten, unless [`Self::cut_warm_up`] chose another.
     pub steady: Steady,
-    /// Every optimizer step.
+    /// Optimizer steps in order: all, or one in so many of a long run's.
     pub applied: Vec<Applied>,
     /// Every worker's time by activity.
     pub workers: Vec<WorkerShares>,
@@ -142,9 +141,16 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Lets the steady part begin with the end of step `first`.
-    pub fn cut_warm_up(&mut self, first: usize) {
-        self.steady = steady(&self.applied, first);
+    /// Leaves so many first steps out of the steady part, but for the end of the last of them, with which it begins.
+    pub fn cut_warm_up(&mut self, steps: usize) {
+        let left_out = self.steps_up_to(steps);
+        self.steady = steady(&self.applied, left_out.saturating_sub(1));
+    }
+
+    /// How many of [`Self::applied`] are among so many first steps.
+    pub fn steps_up_to(&self, steps: usize) -> usize {
+        self.applied
+            .partition_point(|step| step.steps as usize <= steps)
     }
 
     /// Leaves out what grows with the length of the run: sums stay.

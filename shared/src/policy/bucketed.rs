@@ -70,9 +70,7 @@ fn preferred(take: Take, drafter: DrafterId, core: &Core) -> Option<Takeable> {
     let mut heads = lanes.filter_map(|lane| core.takeable(drafter, core.head(lane)?, lane));
     match take {
         Take::RoundRobin | Take::Shortest => heads.next(),
-        Take::Oldest => {
-            heads.min_by_key(|head| core.state().lives[head.microbatch().index()].ticket)
-        }
+        Take::Oldest => heads.min_by_key(|head| core.state().lives[head.microbatch()].ticket),
         Take::Longest => heads.min_by_key(|head| {
             let length = core.state().lanes[head.lane()].len();
             (usize::MAX - length, head.lane())

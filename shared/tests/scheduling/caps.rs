@@ -2,7 +2,7 @@
 
 use crate::common::{Driver, End, Times, Work};
 use shared::core::{Action, Core, Event};
-use shared::id::Bytes;
+use shared::id::{Bytes, MicrobatchId};
 use shared::policy::{Admission, Placement, Policy, Queue, Release, Take, Transport, preset};
 
 /// Five targets, two slow drafters, slots scarce, released once trained.
@@ -161,7 +161,7 @@ fn a_slot_is_given_back_when_taken_when_fetched_or_when_trained() {
         let mut when = Vec::new();
         let mut had = false;
         shared::record::replay(&mut core, &driver.records, |_, event, core| {
-            let has = core.state().lives[0].has_slot();
+            let has = core.state().lives[MicrobatchId(0)].has_slot();
             if had && !has {
                 when.push(*event);
             }

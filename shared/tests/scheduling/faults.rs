@@ -16,8 +16,8 @@ fn small(name: &str) -> Policy {
 }
 
 fn all_committed(driver: &Driver) -> bool {
-    let mut lives = driver.core.state().lives.iter();
-    lives.all(|life| life.status == Status::Committed)
+    let mut statuses = driver.core.state().lives.statuses();
+    statuses.all(|status| status == Status::Committed)
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_microbatch_that_always_fails_is_tried_so_often_then_given_up_and_listed() {
             work.samples = 2;
             let mut driver = Driver::new(work.core(&policy), Times::STEADY).failing(kind, 5);
             assert_eq!(driver.run(), End::Done, "{name}");
-            let life = &driver.core.state().lives[5];
+            let life = &driver.core.state().lives[MicrobatchId(5)];
             assert_eq!(
                 (life.status, life.attempts),
                 (Status::Failed, 3),
@@ -175,8 +175,8 @@ fn a_target_may_be_lost_while_its_hidden_states_wait_or_are_fetched_or_trained_o
 fn lies_with_t0(core: &Core, status: Status) -> bool {
     let lives = &core.state().lives;
     lives
-        .iter()
-        .any(|life| life.status == status && life.at_target.is_some_and(|t| t.0 == 0))
+        .kept()
+        .any(|(_, life)| life.status == status && life.at_target.is_some_and(|t| t.0 == 0))
 }
 
 #[test]

@@ -14,8 +14,8 @@ fn small(name: &str) -> Policy {
 }
 
 fn status_count(driver: &Driver, status: Status) -> usize {
-    let lives = driver.core.state().lives.iter();
-    lives.filter(|life| life.status == status).count()
+    let statuses = driver.core.state().lives.statuses();
+    statuses.filter(|&s| s == status).count()
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use super::moments;
 use shared::metrics::Applied;
 
-/// Optimizer steps in a batch, the 5 of MSER-5.
+/// Optimizer steps in a batch, the 5 of MSER-5; of a run so long that its steps were thinned out, five of those that were kept.
 pub const BATCH_STEPS: usize = 5;
 
-/// Time a trained token took, by batches of `steps` optimizer steps from step `first` on; what fills no batch at the end is left out. (ns)
+/// Time a trained token took, by batches of `steps` optimizer steps from the one at `first` on; what fills no batch at the end is left out. (ns)
 pub fn batch_means(applied: &[Applied], first: usize, steps: usize) -> Vec<f64> {
     let before = |i: usize| match i {
         0 => (0, 0),
@@ -71,6 +71,7 @@ pub(super) mod tests {
                 at: Time::from_ns(at),
                 tokens: Tokens(i as u64 + 1),
                 samples: i as u64 + 1,
+                steps: i as u32 + 1,
                 has_input: true,
             }
         };

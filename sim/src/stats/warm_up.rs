@@ -53,9 +53,11 @@ pub fn warm_up(applied: &[Applied]) -> Option<WarmUp> {
         (false, true) => Settled::No,
         (false, false) => Settled::Yes,
     };
+    let left_out = applied[..cut.min(half) * BATCH_STEPS].last();
+    let steps_at = |step: Option<&Applied>| step.map_or(0, |step| step.steps as usize);
     Some(WarmUp {
-        cut: cut.min(half) * BATCH_STEPS,
-        steps: applied.len(),
+        cut: steps_at(left_out),
+        steps: steps_at(applied.last()),
         settled,
     })
 }

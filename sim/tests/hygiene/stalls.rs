@@ -30,9 +30,9 @@ fn a_stuck_run_names_every_microbatch_that_is_begun_and_every_worker() {
         assert!(words.any(|word| word == name), "{name} in\n{text}");
     };
     let mut begun = 0;
-    for (i, life) in core.state().lives.iter().enumerate() {
+    for (id, life) in core.state().lives.kept() {
         if matches!(life.status, Status::Held | Status::Queued) {
-            is_named(format!("m{i}"));
+            is_named(id.to_string());
             begun += 1;
         }
     }

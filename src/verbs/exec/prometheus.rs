@@ -178,9 +178,9 @@ impl Numbers {
     fn set(&self, core: &Core, progress: &Progress) {
         let mut states = [0_i64; STATES.len()];
         let mut samples = 0;
-        for (row, life) in core.state().lives.iter().enumerate() {
-            states[life.status as usize] += 1;
-            if life.status == Status::Committed {
+        for (row, status) in core.state().lives.statuses().enumerate() {
+            states[status as usize] += 1;
+            if status == Status::Committed {
                 samples += u64::from(core.plan().microbatches[row].sample_count());
             }
         }

@@ -207,8 +207,8 @@ fn first_difference(path: &str, saved: &Value, now: &Value) -> Option<(String, V
 
 /// Everything that is part of the weights after the core's last step.
 pub(super) fn done(core: &Core, before: Option<&Done>) -> Done {
-    let lives = core.state().lives.iter().zip(&core.plan().microbatches);
-    let committed = lives.filter(|(life, _)| life.status == Status::Committed);
+    let lives = core.state().lives.statuses().zip(&core.plan().microbatches);
+    let committed = lives.filter(|(status, _)| *status == Status::Committed);
     let here = Done::of(committed.map(|(_, microbatch)| microbatch.key));
     before.map_or_else(|| here.clone(), |before| before.union(&here))
 }

@@ -104,12 +104,15 @@ pub fn check(core: &Core) -> Result<(), String> {
 }
 
 fn lives(state: &State) -> impl Iterator<Item = (MicrobatchId, &Life)> {
-    let lives = state.lives.iter().enumerate();
-    lives.map(|(i, life)| (MicrobatchId::from_index(i), life))
+    state.lives.kept()
 }
 
 fn count(state: &State, pick: impl Fn(Status) -> bool) -> u32 {
-    state.lives.iter().filter(|life| pick(life.status)).count() as u32
+    state
+        .lives
+        .statuses()
+        .filter(|&status| pick(status))
+        .count() as u32
 }
 
 fn is_conserved(core: &Core) -> bool {
@@ -121,7 +124,8 @@ fn counts_untaken(core: &Core) -> bool {
     let state = core.state();
     let mut of_bucket = vec![0; state.untaken_of_bucket.len()];
     let mut of_drafter = vec![0; state.untaken_of_drafter.len()];
-    for (id, _) in lives(state).filter(|(_, life)| life.status.is_untaken()) {
+    let statuses = (0..).map(MicrobatchId).zip(state.lives.statuses());
+    for (id, _) in statuses.filter(|(_, status)| status.is_untaken()) {
         of_bucket[core.plan().microbatch(id).bucket.index()] += 1;
         if core.policy().queue == Queue::PerDrafter
             && let Some(drafter) = core.consignee(id)
@@ -136,7 +140,7 @@ fn counts_untaken(core: &Core) -> bool {
 
 fn again_is_pending(core: &Core) -> bool {
     let mut again = core.state().again.iter();
-    again.all(|id| core.state().lives[id.index()].status == Status::Pending)
+    again.all(|id| core.status(*id) == Status::Pending)
 }
 
 fn counts_slots(core: &Core) -> bool {
@@ -170,7 +174,7 @@ fn respects_caps(core: &Core) -> bool {
 }
 
 fn what_waits_has_a_slot(core: &Core) -> bool {
-    core.state().lives.iter().all(|life| match life.status {
+    lives(core.state()).all(|(_, life)| match life.status {
         Status::Staging | Status::Queued => life.has_slot(),
         Status::Forwarding => {
             life.has_slot() == (core.policy().admission == crate::policy::Admission::Reserve)
@@ -215,7 +219,7 @@ fn lanes_hold_the_queued(core: &Core) -> bool {
 }
 
 fn lanes_are_in_order(core: &Core) -> bool {
-    let ticket = |id: &MicrobatchId| core.state().lives[id.index()].ticket;
+    let ticket = |id: &MicrobatchId| core.state().lives[*id].ticket;
     let mut lanes = core.state().lanes.iter();
     lanes.all(|lane| {
         let next = lane.iter().skip(1);
@@ -341,10 +345,10 @@ fn steps_are_in_order(core: &Core) -> bool {
         return true;
     };
     let (start, end) = (step.microbatches.start, step.microbatches.end);
-    let planned = &state.lives[start as usize..end as usize];
-    let settled = planned.iter().filter(|life| !life.status.is_untaken());
+    let status = |row| state.lives.status(MicrobatchId(row));
+    let settled = (start..end).filter(|&row| !status(row).is_untaken());
     let is_over = state.phase == Phase::Finished;
-    let failed = planned.iter().filter(|life| life.status == Status::Failed);
+    let failed = (start..end).filter(|&row| status(row) == Status::Failed);
     let is_counted = is_over
         || state.step_taken as usize == settled.count()
             && state.step_failed as usize == failed.count();
@@ -353,9 +357,7 @@ fn steps_are_in_order(core: &Core) -> bool {
             let now = d.trained.iter().chain(&d.training);
             now.clone().all(|id| step_of(id) == state.step) && d.ready.iter().is_sorted()
         })
-        && state.lives[..start as usize]
-            .iter()
-            .all(|life| matches!(life.status, Status::Committed | Status::Failed))
+        && (0..start).all(|row| matches!(status(row), Status::Committed | Status::Failed))
 }
 
 fn sees_the_plan(core: &Core) -> bool {

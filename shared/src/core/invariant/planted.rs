@@ -62,7 +62,8 @@ fn advanced(name: &str) -> Core {
     let mut core = running(name);
     for _ in 0..20 {
         let state = core.state();
-        let staging = state.lives.iter().position(|l| l.status == Status::Staging);
+        let stages = |&(_, life): &(MicrobatchId, &Life)| life.status == Status::Staging;
+        let staging = state.lives.kept().find(stages).map(|(id, _)| id);
         let fetching = state
             .drafters
             .iter()
@@ -71,8 +72,8 @@ fn advanced(name: &str) -> Core {
         let trains = state.drafters[0].training;
         let outcome = Outcome::Done;
         let event = match (staging, fetching, trains) {
-            (Some(m), _, _) => Event::StageEnded {
-                microbatch: MicrobatchId::from_index(m),
+            (Some(microbatch), _, _) => Event::StageEnded {
+                microbatch,
                 outcome,
             },
             (_, Some((drafter, microbatch)), _) => Event::FetchEnded {
@@ -111,9 +112,11 @@ fn advanced(name: &str) -> Core {
     core
 }
 
-fn find(state: &State, status: Status) -> usize {
-    let place = state.lives.iter().position(|life| life.status == status);
-    place.unwrap_or_else(|| panic!("something is {status:?}: {state:?}"))
+fn find(state: &State, status: Status) -> MicrobatchId {
+    let found = state.lives.kept().find(|(_, life)| life.status == status);
+    found
+        .map(|(id, _)| id)
+        .unwrap_or_else(|| panic!("something is {status:?}: {state:?}"))
 }
 
 /// A way to break a promise: (part of the promise, what to tamper with).
@@ -125,7 +128,7 @@ const PLANTS: [Plant; 22] = [
     ("untaken microbatches", |s| s.untaken_of_bucket.swap(0, 1)),
     ("to be done again", |s| {
         let trained = find(s, Status::Trained);
-        s.again.insert(MicrobatchId::from_index(trained));
+        s.again.insert(trained);
     }),
     ("those of the microbatches that have one", |s| {
         s.hs.slots.count += 1
@@ -135,10 +138,10 @@ const PLANTS: [Plant; 22] = [
     }),
     ("while they wait for a drafter", |s| {
         let queued = find(s, Status::Queued);
-        let bytes = Bytes(1 + queued as u64 % 2);
+        let bytes = Bytes(1 + u64::from(queued.0) % 2);
         release(&mut s.lives[queued]);
         s.hs.slots.sub(bytes);
-        s.hs.by_bucket[queued % 2].sub(bytes);
+        s.hs.by_bucket[queued.index() % 2].sub(bytes);
     }),
     ("bytes in every memory", |s| s.hs.at_host += Bytes(1)),
     ("bytes in every memory", |s| s.hs.alive.count -= 1),
@@ -158,7 +161,7 @@ const PLANTS: [Plant; 22] = [
         let pending = [10, 11].map(MicrobatchId);
         s.drafters[0].trained = moved.into_iter().chain(pending).collect();
         for id in pending {
-            s.lives[id.index()].status = Status::Trained;
+            s.lives[id].status = Status::Trained;
         }
         s.untaken -= 2;
         s.untaken_of_bucket.iter_mut().for_each(|left| *left -= 1);

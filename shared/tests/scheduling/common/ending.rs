@@ -65,11 +65,12 @@ impl Driver {
                 _ => {}
             }
         }
-        for (id, (life, &commits)) in self.core.state().lives.iter().zip(&commits).enumerate() {
-            let expected = u32::from(life.status == shared::core::Status::Committed);
+        for (id, (status, &commits)) in self.core.state().lives.statuses().zip(&commits).enumerate()
+        {
+            let expected = u32::from(status == shared::core::Status::Committed);
             assert_eq!(
                 commits, expected,
-                "m{id} is trained on exactly once or listed: {life:?}"
+                "m{id} is trained on exactly once or listed: {status:?}"
             );
         }
     }

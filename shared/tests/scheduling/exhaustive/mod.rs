@@ -176,7 +176,7 @@ impl Search<'_> {
     /// A worker is lost, and all its open work fails at once.
     fn lose(&mut self, core: &Core, spent: Spent, loss: Event, open: &mut Vec<(Core, Spent)>) {
         let state = core.state();
-        let at = |id: MicrobatchId| &state.lives[id.index()];
+        let at = |id: MicrobatchId| &state.lives[id];
         let is_hit = |event: &Event| match (loss, *event) {
             (Event::TargetLost(lost), Event::ForwardEnded { target, .. }) => target == lost,
             (Event::TargetLost(lost), Event::StageEnded { microbatch, .. }) => {
@@ -235,10 +235,10 @@ fn enabled(core: &Core) -> Vec<Event> {
             });
         }
     }
-    for (m, life) in state.lives.iter().enumerate() {
+    for (microbatch, life) in state.lives.kept() {
         if life.status == Status::Staging {
             events.push(Event::StageEnded {
-                microbatch: MicrobatchId::from_index(m),
+                microbatch,
                 outcome,
             });
         }

@@ -1,0 +1,144 @@
+//! Every microbatch's course, kept where a run is at work, so that its memory does not grow with its length.
+//!
+//! ```text
+//!  part of the weights, or given up  |  kept: begun, next in turn, in sight  |  pending
+//!                                  first                                    end
+//! ```
+
+use super::{Life, Status};
+use crate::id::MicrobatchId;
+use crate::plan::Microbatch;
+use std::collections::BTreeSet;
+use std::ops::{Index, IndexMut, Range};
+
+/// The courses of a plan's microbatches.
+///
+/// Indexing is for those that are kept; it panics for others, of which [`Self::status`] tells all there is to know.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lives {
+    /// In plan order.
+    kept: Vec<Life>,
+    /// The first that is kept.
+    first: u32,
+    /// The first that has not ended: courses before it are kept until enough of them can be let go at once.
+    undone: u32,
+    /// Those before `first` that were given up.
+    failed: BTreeSet<MicrobatchId>,
+    /// Microbatches of the plan.
+    total: u32,
+}
+
+/// So many are kept beyond who is reached for, and so many let go at once.
+const MANY: u32 = 64;
+
+impl Lives {
+    pub(super) fn new(total: u32) -> Self {
+        Self {
+            kept: Vec::new(),
+            first: 0,
+            undone: 0,
+            failed: BTreeSet::new(),
+            total,
+        }
+    }
+
+    /// Microbatches of the plan.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.total as usize
+    }
+
+    /// Whether the plan has none.
+    pub fn is_empty(&self) -> bool {
+        self.total == 0
+    }
+
+    /// A microbatch's course, if it is kept.
+    #[inline]
+    pub fn get(&self, id: MicrobatchId) -> Option<&Life> {
+        // Who comes before the first is far beyond the last by this.
+        self.kept.get(id.0.wrapping_sub(self.first) as usize)
+    }
+
+    /// Where a microbatch is on its way.
+    #[inline]
+    pub fn status(&self, id: MicrobatchId) -> Status {
+        match self.get(id) {
+            Some(life) => life.status,
+            None if id.0 >= self.first => Status::Pending,
+            None if self.failed.contains(&id) => Status::Failed,
+            None => Status::Committed,
+        }
+    }
+
+    /// Where all are on their way, in plan order.
+    pub fn statuses(&self) -> impl Iterator<Item = Status> {
+        (0..self.total).map(|row| self.status(MicrobatchId(row)))
+    }
+
+    /// Those that are kept, in plan order: all that are begun and neither given up nor part of the weights, and more.
+    pub fn kept(&self) -> impl Iterator<Item = (MicrobatchId, &Life)> {
+        (self.first..).map(MicrobatchId).zip(&self.kept)
+    }
+
+    /// Those of so many rows that are kept, in plan order.
+    #[inline]
+    pub(super) fn in_rows(&self, rows: Range<u32>) -> impl Iterator<Item = (MicrobatchId, &Life)> {
+        let from = rows.start.max(self.first);
+        let behind = (from - self.first) as usize;
+        let count = rows.end.saturating_sub(from) as usize;
+        let ids = (from..).map(MicrobatchId);
+        ids.zip(&self.kept[behind..behind + count])
+    }
+
+    /// Keeps all before `end` from now on.
+    #[inline]
+    pub(super) fn reach(&mut self, end: u32, planned: &[Microbatch]) {
+        if end as usize > self.first as usize + self.kept.len() {
+            self.extend(end, planned);
+        }
+    }
+
+    #[cold]
+    fn extend(&mut self, end: u32, planned: &[Microbatch]) {
+        self.let_go();
+        let from = self.first as usize + self.kept.len();
+        let to = end.saturating_add(MANY).min(self.total) as usize;
+        self.kept.extend(planned[from..to].iter().map(Life::new));
+    }
+
+    /// Lets go of those at the front that have ended.
+    fn let_go(&mut self) {
+        let behind = (self.undone - self.first) as usize;
+        let ended = self.kept[behind..]
+            .iter()
+            .take_while(|life| matches!(life.status, Status::Committed | Status::Failed));
+        self.undone += ended.count() as u32;
+        let behind = self.undone - self.first;
+        if behind < MANY || (behind as usize) * 2 < self.kept.len() {
+            return;
+        }
+        let leaving = (self.first..)
+            .map(MicrobatchId)
+            .zip(self.kept.drain(..behind as usize));
+        let failed = leaving.filter(|(_, life)| life.status == Status::Failed);
+        self.failed.extend(failed.map(|(id, _)| id));
+        self.first = self.undone;
+    }
+}
+
+impl Index<MicrobatchId> for Lives {
+    type Output = Life;
+
+    #[inline]
+    fn index(&self, id: MicrobatchId) -> &Life {
+        &self.kept[id.0.wrapping_sub(self.first) as usize]
+    }
+}
+
+impl IndexMut<MicrobatchId> for Lives {
+    #[inline]
+    fn index_mut(&mut self, id: MicrobatchId) -> &mut Life {
+        &mut self.kept[id.0.wrapping_sub(self.first) as usize]
+    }
+}
