@@ -142,3 +142,64 @@ impl IndexMut<MicrobatchId> for Lives {
         &mut self.kept[id.0.wrapping_sub(self.first) as usize]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{BucketId, Bytes, Tokens};
+
+    fn planned(count: u32) -> Vec<Microbatch> {
+        let row = |key| Microbatch {
+            bucket: BucketId(0),
+            epoch: 0,
+            key,
+            samples: key..key + 1,
+            tokens: Tokens(1),
+            padded: Tokens(1),
+            tokens_squared: 1,
+            bytes: Bytes(u64::from(key)),
+        };
+        (0..count).map(row).collect()
+    }
+
+    #[test]
+    fn what_has_ended_leaves_and_is_remembered_by_how_it_ended() {
+        let plan = planned(1_000);
+        let mut lives = Lives::new(1_000);
+        for row in 0..1_000 {
+            let id = MicrobatchId(row);
+            assert_eq!(lives.status(id), Status::Pending);
+            lives.reach(row + 1, &plan);
+            assert_eq!(lives[id].bytes, Bytes(u64::from(row)));
+            lives[id].status = match row {
+                7 | 500 => Status::Failed,
+                _ => Status::Committed,
+            };
+        }
+        assert!(lives.kept.capacity() < 300, "{}", lives.kept.capacity());
+        let failed = (0..).zip(lives.statuses());
+        let failed: Vec<u32> = failed
+            .filter(|&(_, status)| status != Status::Committed)
+            .map(|(row, _)| row)
+            .collect();
+        assert_eq!(failed, [7, 500]);
+    }
+
+    #[test]
+    fn who_is_under_way_stays_and_so_do_those_behind() {
+        let plan = planned(1_000);
+        let mut lives = Lives::new(1_000);
+        for row in 0..1_000 {
+            lives.reach(row + 1, &plan);
+            if row != 300 {
+                lives[MicrobatchId(row)].status = Status::Committed;
+            }
+        }
+        let first = lives.kept().next().map(|(id, _)| id);
+        assert!(first <= Some(MicrobatchId(300)) && first > Some(MicrobatchId(0)));
+        assert_eq!(lives.status(MicrobatchId(300)), Status::Pending);
+        let rows: Vec<_> = lives.in_rows(0..302).map(|(id, _)| id.0).collect();
+        assert_eq!(rows.last(), Some(&301));
+        assert_eq!(rows[0], first.expect("somebody is kept").0);
+    }
+}

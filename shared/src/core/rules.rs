@@ -260,7 +260,7 @@ impl Core {
         } else {
             !self.mixes_by_taking() || self.keeps_mixing_within_reach(drafter, id)
         };
-        let is_legal = may_come && self.status(id) == Status::Queued;
+        let is_legal = may_come && self.state.lives[id].status == Status::Queued;
         is_legal.then_some(Takeable {
             drafter,
             id,

@@ -1,7 +1,7 @@
 //! Random runs: a seed draws work, policy, service times and faults. Invariants hold after every event, and all work ends.
 
 use crate::common::{Driver, End, Fault, Times, Work, Worker};
-use shared::core::{Event, Outcome};
+use shared::core::{Event, Outcome, Status};
 use shared::draw::{Seed, Stream};
 use shared::id::Bytes;
 use shared::metrics::{Detail, Meter};
@@ -46,12 +46,13 @@ struct Case {
 }
 
 impl Case {
-    fn draw(seed: u64) -> Self {
+    /// With so many microbatches an epoch, at most.
+    fn draw(seed: u64, most: u64) -> Self {
         let mut dice = Dice {
             seed: Seed(seed),
             thrown: 0,
         };
-        let work = draw_work(&mut dice, seed);
+        let work = draw_work(&mut dice, seed, most);
         let policy = draw_policy(&mut dice, &work);
         let span = |dice: &mut Dice| dice.pick(&[0, 1, 10, 100]);
         let times = Times {
@@ -65,7 +66,7 @@ impl Case {
             fail_permille: dice.pick(&[0, 0, 0, 20, 200]),
             seed: Seed(seed),
         };
-        let faults = draw_faults(&mut dice, &policy);
+        let faults = draw_faults(&mut dice, &policy, 1_000 * most / FEW);
         Self {
             work,
             policy,
@@ -88,11 +89,11 @@ impl Case {
     }
 }
 
-fn draw_work(dice: &mut Dice, seed: u64) -> Work {
+fn draw_work(dice: &mut Dice, seed: u64, most: u64) -> Work {
     let epochs = 1 + dice.below(2);
     let buckets = 1 + dice.below(5);
     let epochs = (0..epochs).map(|_| {
-        let count = 1 + dice.below(16);
+        let count = 1 + dice.below(most);
         (0..count).map(|_| dice.below(buckets) as u8).collect()
     });
     let epochs = epochs.collect();
@@ -170,14 +171,14 @@ fn draw_policy(dice: &mut Dice, work: &Work) -> Policy {
     }
 }
 
-/// Losses with a return, but for those that leave somebody; perhaps a stop.
-fn draw_faults(dice: &mut Dice, policy: &Policy) -> Vec<(u64, Fault)> {
+/// Losses before an instant, with a return, but for those that leave somebody; perhaps a stop. (ns)
+fn draw_faults(dice: &mut Dice, policy: &Policy, before: u64) -> Vec<(u64, Fault)> {
     let mut faults = Vec::new();
     if dice.one_in(2) {
         return faults;
     }
     for _ in 0..dice.below(5) {
-        let at = dice.below(1_000);
+        let at = dice.below(before);
         let is_target = dice.one_in(2);
         let there = if is_target {
             policy.targets
@@ -205,7 +206,7 @@ fn draw_faults(dice: &mut Dice, policy: &Policy) -> Vec<(u64, Fault)> {
         }
     }
     if dice.one_in(4) {
-        faults.push((dice.below(2_000), Fault::Stop));
+        faults.push((dice.below(2 * before), Fault::Stop));
     }
     faults.sort_by_key(|&(at, _)| at);
     faults
@@ -213,7 +214,13 @@ fn draw_faults(dice: &mut Dice, policy: &Policy) -> Vec<(u64, Fault)> {
 
 /// Runs one seed; returns the digest of its records and whether it ended.
 fn run(seed: u64, met: &mut Met) -> (u64, bool) {
-    let case = Case::draw(seed);
+    let _named = Named(seed, FEW);
+    let (driver, end) = run_case(&Case::draw(seed, FEW));
+    met.count(driver.core.policy().queue, &driver.records);
+    (driver.digest(), end == End::Done)
+}
+
+fn run_case(case: &Case) -> (Driver, End) {
     let mut driver = case.driver();
     let end = driver.run();
     if let End::Stalled(stall) = &end {
@@ -234,9 +241,8 @@ fn run(seed: u64, met: &mut Met) -> (u64, bool) {
             worker.worker
         );
     }
-    check_replay(&case, &driver);
-    met.count(case.policy.queue, &driver.records);
-    (driver.digest(), end == End::Done)
+    check_replay(case, &driver);
+    (driver, end)
 }
 
 fn check_replay(case: &Case, driver: &Driver) {
@@ -262,12 +268,12 @@ fn check_replay(case: &Case, driver: &Driver) {
 }
 
 /// Prints the seed of a case that fails.
-struct Named(u64);
+struct Named(u64, u64);
 
 impl Drop for Named {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let case = Case::draw(self.0);
+            let case = Case::draw(self.0, self.1);
             std::io::Write::write_fmt(
                 &mut std::io::stderr(),
                 format_args!(
@@ -315,6 +321,9 @@ impl Met {
     }
 }
 
+/// Microbatches an epoch, at most: every course is kept.
+const FEW: u64 = 16;
+
 /// Seeds to run: a debug build is slower.
 const SEEDS: u64 = if cfg!(debug_assertions) {
     2_000
@@ -327,13 +336,31 @@ fn whatever_a_seed_draws_ends_and_replays() {
     let (mut ended, mut stalled) = (0, 0);
     let mut met = Met::default();
     for seed in 0..SEEDS {
-        let _named = Named(seed);
         let (_, is_done) = run(seed, &mut met);
         ended += u64::from(is_done);
         stalled += u64::from(!is_done);
     }
     met.check(SEEDS as u32 / 200);
     assert!(ended > SEEDS * 8 / 10, "{ended} ended, {stalled} stalled");
+}
+
+#[test]
+fn long_runs_let_go_of_what_has_ended() {
+    const MANY: u64 = 400;
+    let (mut let_go, mut given_up) = (0, 0);
+    for seed in 0..SEEDS / 100 {
+        let _named = Named(seed, MANY);
+        let (driver, _) = run_case(&Case::draw(seed, MANY));
+        let lives = &driver.core.state().lives;
+        let first = lives.kept().next().map_or(0, |(id, _)| id.index());
+        let_go += u32::from(first > 0);
+        let mut before = lives.statuses().take(first);
+        given_up += u32::from(before.any(|status| status == Status::Failed));
+    }
+    assert!(
+        let_go > 10 && given_up > 2,
+        "{let_go} let go, {given_up} with failures"
+    );
 }
 
 #[test]
