@@ -226,7 +226,7 @@ fn comparison(
     ];
     let ms = |span: shared::time::Span| span.as_ns() as f64 / 1e6;
     for (stage, name, predicted) in stages {
-        for bucket in 0..ready.plan.buckets {
+        for bucket in 0..ready.plan.buckets() {
             let mine = |m: usize| ready.plan.microbatches[m].bucket.0 == bucket;
             let (mut sum, mut expected, mut count) = (0.0, 0.0, 0);
             for piece in pieces.iter().filter(|p| p.stage == stage) {

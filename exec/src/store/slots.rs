@@ -39,7 +39,7 @@ impl Slots {
             policy: policy.clone(),
             held: BTreeSet::new(),
             total: Occupied::default(),
-            buckets: vec![Occupied::default(); usize::from(plan.buckets)],
+            buckets: vec![Occupied::default(); usize::from(plan.buckets())],
             peak: Occupied::default(),
         }
     }

@@ -66,14 +66,27 @@ impl Lives {
         match self.get(id) {
             Some(life) => life.status,
             None if id.0 >= self.first => Status::Pending,
-            None if self.failed.contains(&id) => Status::Failed,
-            None => Status::Committed,
+            None => self.ended(id),
         }
     }
 
     /// Where all are on their way, in plan order.
     pub fn statuses(&self) -> impl Iterator<Item = Status> {
-        (0..self.total).map(|row| self.status(MicrobatchId(row)))
+        let before = (0..self.first).map(|row| self.ended(MicrobatchId(row)));
+        let kept = self.kept.iter().map(|life| life.status);
+        let behind = self.len() - self.first as usize - self.kept.len();
+        let behind = std::iter::repeat_n(Status::Pending, behind);
+        before.chain(kept).chain(behind)
+    }
+
+    /// How one ended whose course is not kept any more.
+    #[inline]
+    fn ended(&self, id: MicrobatchId) -> Status {
+        if self.failed.contains(&id) {
+            Status::Failed
+        } else {
+            Status::Committed
+        }
     }
 
     /// Those that are kept, in plan order: all that are begun and neither given up nor part of the weights, and more.
@@ -81,14 +94,13 @@ impl Lives {
         (self.first..).map(MicrobatchId).zip(&self.kept)
     }
 
-    /// Those of so many rows that are kept, in plan order.
+    /// Those of so many rows that are kept, in plan order, with the row of the first.
     #[inline]
-    pub(super) fn in_rows(&self, rows: Range<u32>) -> impl Iterator<Item = (MicrobatchId, &Life)> {
+    pub(super) fn in_rows(&self, rows: Range<u32>) -> (u32, &[Life]) {
         let from = rows.start.max(self.first);
         let behind = (from - self.first) as usize;
         let count = rows.end.saturating_sub(from) as usize;
-        let ids = (from..).map(MicrobatchId);
-        ids.zip(&self.kept[behind..behind + count])
+        (from, &self.kept[behind..behind + count])
     }
 
     /// Keeps all before `end` from now on.
@@ -198,8 +210,9 @@ mod tests {
         let first = lives.kept().next().map(|(id, _)| id);
         assert!(first <= Some(MicrobatchId(300)) && first > Some(MicrobatchId(0)));
         assert_eq!(lives.status(MicrobatchId(300)), Status::Pending);
-        let rows: Vec<_> = lives.in_rows(0..302).map(|(id, _)| id.0).collect();
-        assert_eq!(rows.last(), Some(&301));
-        assert_eq!(rows[0], first.expect("somebody is kept").0);
+        let (from, some) = lives.in_rows(0..302);
+        assert_eq!(Some(MicrobatchId(from)), first);
+        assert_eq!(some.len() as u32, 302 - from);
+        assert_eq!(some[300 - from as usize].status, Status::Pending);
     }
 }

@@ -197,13 +197,16 @@ impl Core {
     /// Where a drafter's cursor belongs that stands at `from` or after it: at its next microbatch, else at the end of what is in sight.
     pub(super) fn cursor_after(&self, from: u32, drafter: DrafterId) -> u32 {
         let end = self.sight.end.max(from);
-        let mut ahead = self.state.lives.in_rows(from..end);
-        let is_its_own = |&(id, life): &(MicrobatchId, &Life)| {
-            let planned = self.plan.drafter_of[id.index()];
+        let (from, lives) = self.state.lives.in_rows(from..end);
+        let planned = &self.plan.drafter_of[from as usize..];
+        let is_its_own = |(life, &planned): (&Life, &DrafterId)| {
             life.status.is_untaken()
                 && life.keeper().unwrap_or_else(|| self.heir(planned)) == drafter
         };
-        ahead.find(is_its_own).map_or(end, |(id, _)| id.0)
+        let mut ahead = lives.iter().zip(planned);
+        ahead
+            .position(is_its_own)
+            .map_or(end, |steps| from + steps as u32)
     }
 
     /// Whether hidden states may still reach `drafter`: some are waiting, in the making or to be made.

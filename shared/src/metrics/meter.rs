@@ -58,7 +58,7 @@ impl Meter {
     pub fn new(core: &Core, detail: Detail) -> Self {
         let targets = core.state().targets.len();
         let drafters = core.state().drafters.len();
-        let buckets = core.plan().buckets;
+        let buckets = core.plan().buckets();
         let is_moved = core.policy().transport != Transport::Local;
         let series = detail.points.then(|| Thinned::new(POINTS_MAX));
         let timeline = (detail.timeline_steps > 0).then(|| Timeline::new(detail.timeline_steps));

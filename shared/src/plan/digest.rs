@@ -19,7 +19,7 @@ pub(super) fn digest(plan: &Plan) -> u64 {
     }
     digest.list(&plan.step_of, |step| u64::from(step.0));
     digest.list(&plan.drafter_of, |drafter| u64::from(drafter.0));
-    digest.word(u64::from(plan.buckets));
+    digest.word(u64::from(plan.buckets()));
     digest.microbatches(&plan.dropped);
     digest.samples(&plan.over_long);
     digest.0
@@ -91,7 +91,7 @@ mod tests {
             }],
             step_of: vec![StepId(0)],
             drafter_of: vec![DrafterId(0)],
-            buckets: 2,
+            bucket_counts: vec![0, 1],
             dropped: Vec::new(),
             over_long: Vec::new(),
         }

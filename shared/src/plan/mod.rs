@@ -111,8 +111,8 @@ pub struct Plan {
     pub step_of: Vec<StepId>,
     /// For composed plans with fixed assignment, the drafter of each microbatch; else empty.
     pub drafter_of: Vec<DrafterId>,
-    /// Number of buckets.
-    pub buckets: u8,
+    /// Microbatches in each bucket: the mix that steps are measured against.
+    pub bucket_counts: Vec<u32>,
     /// Microbatches left out by the tail rule `drop`, with their samples, so that the ledger can list them.
     pub dropped: Vec<Microbatch>,
     /// Samples left out because they exceed the last edge.
@@ -136,13 +136,9 @@ impl Plan {
         !self.steps.is_empty()
     }
 
-    /// Microbatches in each bucket: the mix that steps are measured against.
-    pub fn bucket_counts(&self) -> Vec<u32> {
-        let mut counts = vec![0; usize::from(self.buckets)];
-        for microbatch in &self.microbatches {
-            counts[microbatch.bucket.index()] += 1;
-        }
-        counts
+    /// Number of buckets.
+    pub fn buckets(&self) -> u8 {
+        self.bucket_counts.len() as u8
     }
 
     /// Real tokens of the whole plan. (tokens)
@@ -163,6 +159,15 @@ impl Plan {
     pub fn digest(&self) -> u64 {
         digest::digest(self)
     }
+}
+
+/// How many are in each of so many buckets.
+fn bucket_counts(microbatches: &[Microbatch], buckets: usize) -> Vec<u32> {
+    let mut counts = vec![0; buckets];
+    for microbatch in microbatches {
+        counts[microbatch.bucket.index()] += 1;
+    }
+    counts
 }
 
 /// What forming microbatches needs besides the lengths.

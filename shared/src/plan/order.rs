@@ -2,7 +2,7 @@
 
 use super::compose::compose;
 use super::shuffle::shuffle;
-use super::{FormError, FormSpec, Formation, Microbatch, Plan, PlannedStep};
+use super::{FormError, FormSpec, Formation, Microbatch, Plan, PlannedStep, bucket_counts};
 use crate::draw::{Seed, Stream};
 use crate::id::{DrafterId, StepId};
 use crate::time::Span;
@@ -212,13 +212,14 @@ impl Plan {
                 .map(|row| formation.microbatches[row as usize].clone())
                 .collect()
         };
+        let planned = microbatches(order.rows);
         Self {
             samples: formation.samples.clone(),
-            microbatches: microbatches(order.rows),
+            bucket_counts: bucket_counts(&planned, formation.edges.len()),
+            microbatches: planned,
             steps: order.steps,
             step_of: order.step_of,
             drafter_of: order.drafter_of,
-            buckets: formation.edges.len() as u8,
             dropped: microbatches(order.dropped),
             over_long: formation.over_long.clone(),
         }
@@ -321,7 +322,7 @@ mod tests {
         let plan = Plan::order(&formation, &spec(Ordering::AsFormed, Tail::Carry));
         assert_eq!(plan.microbatches, formation.microbatches);
         assert_eq!(
-            (plan.samples.len(), plan.buckets, plan.is_composed()),
+            (plan.samples.len(), plan.buckets(), plan.is_composed()),
             (460, 3, false)
         );
     }

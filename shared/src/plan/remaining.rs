@@ -1,6 +1,6 @@
 //! What is left of a plan once some of its microbatches are trained.
 
-use super::{Plan, PlannedStep};
+use super::{Plan, PlannedStep, bucket_counts};
 use crate::id::StepId;
 use std::fmt;
 use std::ops::Range;
@@ -115,19 +115,18 @@ impl Plan {
             });
             begun += count;
         }
+        let microbatches = rows.iter().map(|&row| self.microbatches[row].clone());
+        let microbatches: Vec<_> = microbatches.collect();
         Self {
             samples: self.samples.clone(),
-            microbatches: rows
-                .iter()
-                .map(|&row| self.microbatches[row].clone())
-                .collect(),
+            bucket_counts: bucket_counts(&microbatches, self.buckets().into()),
+            microbatches,
             steps,
             step_of,
             drafter_of: match self.drafter_of.as_slice() {
                 [] => Vec::new(),
                 drafters => rows.iter().map(|&row| drafters[row]).collect(),
             },
-            buckets: self.buckets,
             dropped: self.dropped.clone(),
             over_long: self.over_long.clone(),
         }

@@ -14,7 +14,7 @@ pub(super) struct Bucketed;
 
 impl Dispatch for Bucketed {
     fn lanes(&self, plan: &Plan, _policy: &Policy) -> usize {
-        usize::from(plan.buckets)
+        usize::from(plan.buckets())
     }
 
     fn lane(&self, microbatch: MicrobatchId, core: &Core) -> usize {

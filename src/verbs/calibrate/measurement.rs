@@ -255,7 +255,7 @@ impl Measurement {
                 mean: mean(&|_, times| median(times)),
             })
         };
-        (0..usize::from(self.plan.buckets))
+        (0..usize::from(self.plan.buckets()))
             .filter_map(in_bucket)
             .collect()
     }

@@ -6,7 +6,7 @@ use shared::plan::Plan;
 /// So many microbatches of each bucket of a plan, spread over their sizes; fewer where a bucket has fewer.
 pub(super) fn sample(plan: &Plan, per_bucket: usize) -> Vec<MicrobatchId> {
     let mut chosen = Vec::new();
-    for bucket in 0..plan.buckets {
+    for bucket in 0..plan.buckets() {
         let rows = plan.microbatches.iter().enumerate();
         let mut mine: Vec<(u64, usize)> = rows
             .filter(|(_, m)| m.bucket.0 == bucket)

@@ -55,7 +55,7 @@ fn other_caps(policy: &Policy, plan: &Plan, longest: Bytes) -> Option<u64> {
     let workers = u64::from(policy.targets) + u64::from(policy.drafters);
     // Beside those in slots, each worker may have one in hand and one on the way.
     let in_hand = largest.saturating_mul(2 * workers);
-    let buckets = u64::from(plan.buckets);
+    let buckets = u64::from(plan.buckets());
     let by_bucket = policy
         .depth_per_bucket
         .map(|depth| largest.saturating_mul(u64::from(depth) * buckets));

@@ -115,7 +115,7 @@ impl Outline {
 
 impl PlannedMixing {
     fn of(plan: &Plan, full: usize) -> Self {
-        let counts = plan.bucket_counts();
+        let counts = &plan.bucket_counts;
         let all = plan.microbatches.len().max(1) as f64;
         let mut distinct_min = u32::MAX;
         let mut distances = Vec::new();
@@ -130,7 +130,7 @@ impl PlannedMixing {
             }
             distinct_min = distinct_min.min(held.iter().filter(|&&count| count > 0).count() as u32);
             let share = |count: u32, of: f64| f64::from(count) / of;
-            let apart = held.iter().zip(&counts);
+            let apart = held.iter().zip(counts);
             let apart = apart.map(|(&h, &c)| (share(h, range.len() as f64) - share(c, all)).abs());
             distances.push(apart.sum::<f64>() / 2.0);
         }

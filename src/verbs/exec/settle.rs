@@ -48,7 +48,7 @@ pub(crate) fn opening(ready: &Ready, backend: &str) -> String {
         policy.targets,
         policy.drafters,
         ready.plan.microbatches.len(),
-        ready.plan.buckets
+        ready.plan.buckets()
     )
 }
 

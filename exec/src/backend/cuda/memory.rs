@@ -135,7 +135,7 @@ impl Work {
     pub(super) fn of(plan: &Plan) -> Self {
         Self {
             microbatches: plan.microbatches.len(),
-            buckets: plan.buckets.into(),
+            buckets: plan.buckets().into(),
             smallest: plan
                 .microbatches
                 .iter()

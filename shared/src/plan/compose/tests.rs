@@ -43,7 +43,7 @@ fn spec(drafters: u16, grad_accum: u32, buckets: usize) -> OrderSpec {
 }
 
 fn mix(plan: &Plan, step: &PlannedStep) -> Vec<u32> {
-    let mut counts = vec![0; usize::from(plan.buckets)];
+    let mut counts = vec![0; usize::from(plan.buckets())];
     for row in step.microbatches.clone() {
         counts[plan.microbatches[row as usize].bucket.index()] += 1;
     }
@@ -56,7 +56,7 @@ fn distinct(counts: &[u32]) -> usize {
 
 /// Total variation distance of a step's mix from the plan's. (1/1000, rounded up)
 fn distance(plan: &Plan, step: &[u32]) -> u64 {
-    let all = plan.bucket_counts();
+    let all = &plan.bucket_counts;
     let (total, size): (u32, u32) = (all.iter().sum(), step.iter().sum());
     let (total, size) = (u64::from(total), u64::from(size));
     let apart = |(&a, &b): (&u32, &u32)| (u64::from(a) * size).abs_diff(u64::from(b) * total);
@@ -104,7 +104,7 @@ fn check_rules(spec: &OrderSpec, plan: &Plan) {
     let step_min = usize::from(spec.mix.step_min);
     let epoch_of = |step: &PlannedStep| plan.microbatches[step.microbatches.start as usize].epoch;
     for epoch in plan.steps.chunk_by(|a, b| epoch_of(a) == epoch_of(b)) {
-        let mut left = vec![0; usize::from(plan.buckets)];
+        let mut left = vec![0; usize::from(plan.buckets())];
         for step in epoch {
             left.iter_mut()
                 .zip(mix(plan, step))
@@ -143,7 +143,7 @@ fn check_rules(spec: &OrderSpec, plan: &Plan) {
 fn check_drafters(spec: &OrderSpec, plan: &Plan) {
     for step in &plan.steps {
         let mut held = vec![0; usize::from(spec.drafters)];
-        let mut buckets = vec![vec![0; usize::from(plan.buckets)]; usize::from(spec.drafters)];
+        let mut buckets = vec![vec![0; usize::from(plan.buckets())]; usize::from(spec.drafters)];
         let mut place = 0;
         for row in step.microbatches.clone() {
             let drafter = plan.drafter_of[row as usize].index();
