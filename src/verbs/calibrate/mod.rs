@@ -4,6 +4,7 @@ mod fit;
 mod measure;
 mod measurement;
 mod sample;
+mod unsteady;
 mod write;
 
 use crate::cli::{CalibrateArgs, EffortArgs};

@@ -35,7 +35,7 @@ fn plan() -> Arc<Plan> {
 }
 
 /// Forwards of 2 us a token, trainings of 3, copies of 1 GB/s out and 2 in after 1 ms, steps of 5 ms.
-fn measurement() -> Measurement {
+pub(super) fn measurement() -> Measurement {
     let plan = plan();
     let span = |ms: f64| Span::from_ns((ms * 1e6) as u64);
     let mut measured = Measured::default();

@@ -194,6 +194,7 @@ impl Calibrated {
         for (device, free) in &self.free {
             lines.push(format!("{device}: {free} free before anything was taken"));
         }
+        lines.extend(self.unsteady());
         lines
     }
 
