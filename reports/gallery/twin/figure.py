@@ -7,7 +7,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-RUNS = [("eighth", "#B4B4B4", "s", "eighth run"), ("ninth", "#56B4E9", "o", "ninth run, a host with slower memory"), ("tenth", "#0072B2", "D", "tenth run")]
+RUNS = [("ninth", "#B4B4B4", "s", "ninth run, a host with slower memory"), ("tenth", "#56B4E9", "o", "tenth run"), ("eleventh", "#0072B2", "D", "eleventh run")]
 KINDS = [("composed-local", "composed\nlocal"), ("drafter-queues-two-targets", "drafter-\nqueues, p2p\n2 targets"), ("composed-one-slot", "composed\none slot"),
          ("staged-fifo-pinned", "staged-fifo\npinned"), ("composed-pageable", "composed\npageable"), ("staged-fifo", "staged-fifo\npageable")]
 BUCKETS = ["4", "2"]
