@@ -33,7 +33,7 @@ impl Dispatch for Bucketed {
         let memo = core.memo();
         match core.policy().take {
             Take::RoundRobin => {
-                let next = (picked.lane() + 1) % core.state().lanes.len();
+                let next = lane_after(picked.lane(), core.state().lanes.len());
                 Memo {
                     cursor: next as u32,
                     ..memo
@@ -48,6 +48,12 @@ impl Dispatch for Bucketed {
     }
 }
 
+/// The next of so many lanes, on and round.
+#[inline]
+fn lane_after(lane: usize, lanes: usize) -> usize {
+    if lane + 1 < lanes { lane + 1 } else { 0 }
+}
+
 /// The head of the first lane that has one to take, from the one whose turn it is on and round.
 #[inline]
 fn next_in_turn(drafter: DrafterId, core: &Core) -> Option<Takeable> {
@@ -58,7 +64,7 @@ fn next_in_turn(drafter: DrafterId, core: &Core) -> Option<Takeable> {
         if let Some(found) = head.and_then(|head| core.takeable(drafter, head, lane)) {
             return Some(found);
         }
-        lane = if lane + 1 < lanes { lane + 1 } else { 0 };
+        lane = lane_after(lane, lanes);
     }
     None
 }
