@@ -7,7 +7,7 @@
 #[path = "../benches/cases/mod.rs"]
 mod cases;
 
-use cases::{pipeline, recorded};
+use cases::{pipeline, recorded, reference};
 use sim::validate::Checksum;
 
 #[test]
@@ -22,4 +22,18 @@ fn the_pipeline_of_other_frameworks_is_replayed_to_the_nanosecond() {
             steps: 4_999,
         }
     );
+}
+
+#[test]
+fn however_long_a_run_its_core_keeps_what_it_is_at_work_on() {
+    let names = ["composed", "bucketed", "drafter-queues", "staged-fifo"];
+    let names = names.map(|name| (name, reference(name)));
+    for (name, case) in [("pipeline", pipeline(&recorded()))]
+        .into_iter()
+        .chain(names)
+    {
+        let all = case.plan.microbatches.len();
+        let most = case.most_kept();
+        assert!(all > 10_000 && most < 500, "{name}: {most} of {all}");
+    }
 }

@@ -34,6 +34,16 @@ impl Case {
         Checksum::of(&mut self.core(), self.machine(), until)
     }
 
+    /// Courses of microbatches that the core keeps at once, at most.
+    pub(crate) fn most_kept(&self) -> usize {
+        let mut most = 0;
+        let mut count = |_: Time, _: &Event, _: &[Action], core: &Core| {
+            most = most.max(core.state().lives.kept().count());
+        };
+        simulate(&mut self.core(), self.machine(), &mut count);
+        most
+    }
+
     fn core(&self) -> Core {
         let policy = self.policy.clone();
         Core::new(Arc::clone(&self.plan), policy, GRAD_ACCUM, Seed(0))
