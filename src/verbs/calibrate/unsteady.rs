@@ -9,7 +9,7 @@ const TOLERATED: f64 = 0.03;
 
 impl Calibrated {
     /// A warning of the stages whose times varied so much that predictions which hang on them may be off, if there are any.
-    pub(super) fn unsteady(&self) -> Option<String> {
+    pub(crate) fn unsteady(&self) -> Option<String> {
         let forwards = self.measures.iter().filter(|m| m.stage == Stage::Forward);
         let forwards: Vec<f64> = forwards.map(|m| m.mean).collect();
         let pace = forwards.iter().sum::<f64>() / forwards.len().max(1) as f64;

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &TwinArgs) -> Result<(), Failure> {
         .unwrap_or_else(|| PathBuf::from("reports").join(plain(&cases[0].file.name) + "-twin"));
     let dir = OutputDir::create(&out)?;
     let stop = stop_on_signal();
-    let mut models = None;
+    let (mut models, mut unsteady) = (None, None);
     if !args.no_calibration {
         let effort = args.effort.into();
         let found = calibrated(&cases, choice, &effort, &stop, &mut models)?;
@@ -59,6 +59,7 @@ pub(crate) fn run(args: &TwinArgs) -> Result<(), Failure> {
         for line in found.lines() {
             say(line);
         }
+        unsteady = found.unsteady();
         for case in &mut cases {
             found.put_into_case(case);
         }
@@ -83,6 +84,10 @@ pub(crate) fn run(args: &TwinArgs) -> Result<(), Failure> {
             // What has been run is kept, whatever comes.
             dir.write("runs.csv", &runner.csv())?;
         }
+    }
+    // Said once more, beside what it may explain.
+    if let Some(warning) = unsteady {
+        say(warning);
     }
     let outcome = conclude(&out, args.tolerance);
     if stop.load(Ordering::SeqCst) {
