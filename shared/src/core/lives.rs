@@ -56,7 +56,7 @@ impl Lives {
     /// A microbatch's course, if it is kept.
     #[inline]
     pub fn get(&self, id: MicrobatchId) -> Option<&Life> {
-        // Who comes before the first is far beyond the last by this.
+        // For who comes before the first this wraps to far beyond the last.
         self.kept.get(id.0.wrapping_sub(self.first) as usize)
     }
 
@@ -74,9 +74,9 @@ impl Lives {
     pub fn statuses(&self) -> impl Iterator<Item = Status> {
         let before = (0..self.first).map(|row| self.ended(MicrobatchId(row)));
         let kept = self.kept.iter().map(|life| life.status);
-        let behind = self.len() - self.first as usize - self.kept.len();
-        let behind = std::iter::repeat_n(Status::Pending, behind);
-        before.chain(kept).chain(behind)
+        let beyond = self.len() - self.first as usize - self.kept.len();
+        let beyond = std::iter::repeat_n(Status::Pending, beyond);
+        before.chain(kept).chain(beyond)
     }
 
     /// How one ended whose course is not kept any more.
@@ -98,9 +98,9 @@ impl Lives {
     #[inline]
     pub(super) fn in_rows(&self, rows: Range<u32>) -> (u32, &[Life]) {
         let from = rows.start.max(self.first);
-        let behind = (from - self.first) as usize;
+        let place = (from - self.first) as usize;
         let count = rows.end.saturating_sub(from) as usize;
-        (from, &self.kept[behind..behind + count])
+        (from, &self.kept[place..place + count])
     }
 
     /// Keeps all before `end` from now on.
@@ -121,18 +121,17 @@ impl Lives {
 
     /// Lets go of those at the front that have ended.
     fn let_go(&mut self) {
-        let behind = (self.undone - self.first) as usize;
-        let ended = self.kept[behind..]
+        let known = (self.undone - self.first) as usize;
+        let more = self.kept[known..]
             .iter()
             .take_while(|life| matches!(life.status, Status::Committed | Status::Failed));
-        self.undone += ended.count() as u32;
-        let behind = self.undone - self.first;
-        if behind < MANY || (behind as usize) * 2 < self.kept.len() {
+        self.undone += more.count() as u32;
+        let ended = (self.undone - self.first) as usize;
+        if ended < MANY as usize || ended * 2 < self.kept.len() {
             return;
         }
-        let leaving = (self.first..)
-            .map(MicrobatchId)
-            .zip(self.kept.drain(..behind as usize));
+        let ids = (self.first..).map(MicrobatchId);
+        let leaving = ids.zip(self.kept.drain(..ended));
         let failed = leaving.filter(|(_, life)| life.status == Status::Failed);
         self.failed.extend(failed.map(|(id, _)| id));
         self.first = self.undone;
