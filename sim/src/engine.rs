@@ -185,8 +185,6 @@ impl<'a> Engine<'a> {
 /// Hidden states that are being copied from or to a memory.
 fn moving(core: &Core, lie_there: impl Fn(&Life) -> bool) -> Vec<MicrobatchId> {
     let is_moving = |life: &Life| matches!(life.status, Status::Staging | Status::Fetching);
-    let kept = core.state().lives.kept();
-    kept.filter(|(_, life)| is_moving(life) && lie_there(life))
-        .map(|(id, _)| id)
-        .collect()
+    let lives = &core.state().lives;
+    lives.all_where(|life| is_moving(life) && lie_there(life))
 }

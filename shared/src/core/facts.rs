@@ -365,10 +365,10 @@ impl Core {
             self.touched.everything();
         }
         self.touched.all_drafters();
+        self.state.step.0 += 1;
+        self.sight = Sight::of(&self.plan, self.state.step);
+        self.keep(self.sight.end);
         let state = &mut self.state;
-        state.step.0 += 1;
-        self.sight = Sight::of(&self.plan, state.step);
-        state.lives.reach(self.sight.end, &self.plan.microbatches);
         (state.step_taken, state.step_trained, state.step_failed) = (0, 0, 0);
         if let Some(step) = self.plan.steps.get(state.step.index()) {
             let (start, end) = (step.microbatches.start, step.microbatches.end);

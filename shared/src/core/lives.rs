@@ -94,6 +94,12 @@ impl Lives {
         (self.first..).map(MicrobatchId).zip(&self.kept)
     }
 
+    /// Those that are kept and picked, in plan order.
+    pub fn all_where(&self, pick: impl Fn(&Life) -> bool) -> Vec<MicrobatchId> {
+        let picked = self.kept().filter(|(_, life)| pick(life));
+        picked.map(|(id, _)| id).collect()
+    }
+
     /// Those of so many rows that are kept, in plan order, with the row of the first.
     #[inline]
     pub(super) fn in_rows(&self, rows: Range<u32>) -> (u32, &[Life]) {

@@ -30,7 +30,8 @@ impl Core {
         }
         self.state.idle_targets.retain(|&t| t != target);
         self.state.holding.retain(|&t| t != target);
-        for id in self.all_where(|life| life.at_target == Some(target)) {
+        let lies_there = |life: &Life| life.at_target == Some(target);
+        for id in self.state.lives.all_where(lies_there) {
             match self.status(id) {
                 Status::Held | Status::Queued => self.begin_again(id),
                 // A drafter has them in hand; only the copy that was kept for it is gone.
@@ -91,7 +92,7 @@ impl Core {
         }
         let waits_there =
             |life: &Life| life.status == Status::Queued && life.at_drafter == Some(drafter);
-        for id in self.all_where(waits_there) {
+        for id in self.state.lives.all_where(waits_there) {
             self.begin_again(id);
         }
         self.deal_out_again();
@@ -101,7 +102,8 @@ impl Core {
     fn deal_out_again(&mut self) {
         let drafters = &self.state.drafters;
         let is_lost = |d: DrafterId| drafters[d.index()].presence == Presence::Lost;
-        for id in self.all_where(|life| matches!(life.slot, Slot::Of(d) if is_lost(d))) {
+        let loses_its_drafter = |life: &Life| matches!(life.slot, Slot::Of(d) if is_lost(d));
+        for id in self.state.lives.all_where(loses_its_drafter) {
             self.state.hs.charge_to_nobody(&mut self.state.lives[id]);
         }
         if matches!(self.policy.queue, Queue::PerDrafter | Queue::Dealt) {
@@ -123,21 +125,12 @@ impl Core {
             return;
         }
         self.state.untaken_of_drafter.fill(0);
-        let statuses = self.state.lives.statuses().zip(0..);
-        let untaken: Vec<_> = statuses
-            .filter_map(|(status, row)| status.is_untaken().then_some(MicrobatchId(row)))
-            .collect();
-        for id in untaken {
-            if let Some(drafter) = self.consignee(id) {
+        for id in (0..self.state.lives.len()).map(MicrobatchId::from_index) {
+            if self.status(id).is_untaken()
+                && let Some(drafter) = self.consignee(id)
+            {
                 self.state.untaken_of_drafter[drafter.index()] += 1;
             }
         }
-    }
-
-    fn all_where(&self, pick: impl Fn(&Life) -> bool) -> Vec<MicrobatchId> {
-        let kept = self.state.lives.kept();
-        kept.filter(|(_, life)| pick(life))
-            .map(|(id, _)| id)
-            .collect()
     }
 }
